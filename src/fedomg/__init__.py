@@ -1,0 +1,5 @@
+"""Federated domain generalization with on-server matching gradients (FedOMG)."""
+
+from importlib.metadata import version
+
+__version__ = version("fedomg")
