@@ -1,0 +1,1 @@
+"""Named tensors, the records that cross between client and server, generators, errors."""

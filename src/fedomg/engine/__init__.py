@@ -1,0 +1,1 @@
+"""How messages reach clients: in this process, and later in others."""

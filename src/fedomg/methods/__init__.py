@@ -1,0 +1,77 @@
+"""All methods by name, and their composition with the OMG rule: `x+omg` trains as x does and combines as FedOMG does."""
+
+from typing import Any, NamedTuple
+
+from fedomg.core.errors import UserError
+from fedomg.core.names import unknown_name
+from fedomg.local.options import LocalOptions
+from fedomg.methods import fedavg
+from fedomg.methods.method import Entry, Method
+from fedomg.server.aggregator import Aggregator
+from fedomg.server.omg import OMG, OMGOptions
+from fedomg.server.options import AggregatorOptions
+from fedomg.server.rules import Mean, Rule
+from fedomg.server.weighting import WEIGHTINGS
+
+ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in (fedavg,)}
+ALIASES = {"fedomg": "fedavg+omg"}
+OMG_SUFFIX = "+omg"
+
+
+class Name(NamedTuple):
+    """A method's canonical name and what it is made of."""
+
+    canonical: str
+    entry: Entry
+    omg: bool
+
+
+def names() -> list[str]:
+    """Every canonical name."""
+    return [name for entry in ENTRIES.values() for name in (entry.name, entry.name + OMG_SUFFIX)[: 1 + entry.composes]]
+
+
+def parse(name: str) -> Name:
+    """Accepts aliases and capitals."""
+    lower = name.strip().lower()
+    canonical = ALIASES.get(lower, lower)
+    base, plus, rule = canonical.partition("+")
+    if base not in ENTRIES or (plus and rule != "omg"):
+        raise UserError(unknown_name("method", name, [*names(), *ALIASES]))
+    entry = ENTRIES[base]
+    if plus and not entry.composes:
+        raise UserError(f'method "{base}" does not compose with OMG: it has one client, whose update OMG would only rescale')
+    return Name(canonical, entry, bool(plus))
+
+
+def local_options(name: str) -> type[LocalOptions]:
+    return parse(name).entry.local
+
+
+def aggregator_options(name: str) -> type[AggregatorOptions]:
+    return OMGOptions if parse(name).omg else AggregatorOptions
+
+
+def build(name: str, options: AggregatorOptions) -> Method:
+    canonical, entry, _ = parse(name)
+    weighting = entry.weighting() if options.weighting is None else WEIGHTINGS[options.weighting]()
+    rule: Rule = OMG(options) if isinstance(options, OMGOptions) else Mean()
+    return Method(canonical, entry.trainer(), entry.coordinator(), Aggregator(weighting, rule))
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """Every method as plain values."""
+    rows = []
+    for name in names():
+        canonical, entry, omg = parse(name)
+        rows.append(
+            {
+                "name": canonical,
+                "aliases": [alias for alias, of in ALIASES.items() if of == canonical],
+                "kind": entry.kind,
+                "composes": entry.composes and not omg,
+                "summary": f"{entry.name} on the clients, the invariant direction on the server" if omg else entry.summary,
+                "citation": f"{entry.citation}; Nguyen et al., ICLR 2025" if omg else entry.citation,
+            }
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""What the server does: weights of the clients, the rule that combines their updates, the step, everything beside the model."""

@@ -1,0 +1,97 @@
+"""The command line. Everything heavy is imported inside the command that needs it, so that help answers at once."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedomg.core.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+
+OUT = typer.Option("--out", help="Folder for the results.", show_default=False)
+
+
+@app.callback()
+def about() -> None:
+    """Federated domain generalization with on-server matching gradients (FedOMG)."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, OUT] = Path("runs/demo"),
+    target: Annotated[str, typer.Option(help="The style held out from training.")] = "line",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds a method.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 15,
+) -> None:
+    """Train FedAvg and FedOMG on the same emoji drawn by different hands; test on a style that neither has seen."""
+    from fedomg.report.console import show_demo
+
+    show_demo(out, target, seeds, rounds)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")],
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as local.lr=0.01.")] = None,
+    out: Annotated[Path | None, OUT] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
+) -> None:
+    """Run one experiment."""
+    from fedomg.experiment.config import load_config
+    from fedomg.report.console import show_run
+
+    show_run(load_config(config, overrides or []), out, resume)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of these.", metavar="DIR...")],
+    out: Annotated[Path | None, typer.Option("--out", help="The page to write; by default report.html in the first folder.")] = None,
+) -> None:
+    """Write one self-contained HTML page that compares runs."""
+    from fedomg.report.html import write_report
+    from fedomg.report.select import find_runs
+
+    page = write_report(find_runs(folders), out or folders[0] / "report.html")
+    typer.echo(f"wrote {page}")
+
+
+AS_JSON = typer.Option("--json", help="As JSON, for programs.")
+
+
+@app.command()
+def methods(as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """List the methods."""
+    from fedomg.methods import catalogue
+    from fedomg.report.console import show_table
+
+    rows = catalogue()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        show_table(rows, ("name", "aliases", "kind", "summary", "citation"))
+
+
+@app.command()
+def datasets(as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """List the data sets."""
+    from fedomg.data.catalogue import catalogue
+    from fedomg.report.console import show_table
+
+    rows = catalogue()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        show_table(rows, ("name", "domains", "needs_root", "summary"))
+
+
+def main() -> None:
+    """What a user can cause ends in one line and status 2."""
+    try:
+        app()
+    except (UserError, OSError) as error:
+        typer.echo(f"fedomg: {' '.join(str(error).split())}", err=True)
+        sys.exit(2)

@@ -1,0 +1,11 @@
+"""Messages for names that nobody knows."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """One line that names the nearest known name, or all of them where none is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f'no {what} is called "{name}"; ' + (f'did you mean "{near[0]}"?' if near else f"known are: {', '.join(known)}")

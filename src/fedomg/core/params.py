@@ -1,0 +1,89 @@
+"""A model's parameters as one flat vector a group, with the module's tensors as views into it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import StrEnum
+
+import torch
+from torch import Tensor, nn
+
+Tensors = dict[str, Tensor]
+
+
+class Group(StrEnum):
+    """What becomes of a parameter: shared goes through the aggregator, personal stays with the client, frozen never changes."""
+
+    SHARED = "shared"
+    PERSONAL = "personal"
+    FROZEN = "frozen"
+
+
+def nbytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+def clone(tensors: Mapping[str, Tensor]) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+class FlatModel:
+    """A module whose parameters live in one contiguous vector a group, in registration order, each tensor once.
+
+    Loading a broadcast is then one copy, an update one subtraction, an optimizer step one fused operation.
+    """
+
+    def __init__(self, module: nn.Module, group_of: Callable[[str], Group]) -> None:
+        self.module = module
+        self.parameters: dict[Group, list[tuple[str, nn.Parameter]]] = {group: [] for group in Group}
+        for name, parameter in module.named_parameters():
+            self.parameters[group_of(name)].append((name, parameter))
+        self.values = {group: _flatten(members) for group, members in self.parameters.items()}
+        self.gradients = {group: torch.zeros_like(values) for group, values in self.values.items()}
+        self.initial_values = {group: values.clone() for group, values in self.values.items()}
+        self.buffers: Tensors = dict(module.named_buffers())
+        self.initial_buffers = clone(self.buffers)
+        self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+    @property
+    def shared(self) -> Tensor:
+        return self.values[Group.SHARED]
+
+    def load(self, shared: Tensor, personal: Tensor | None, buffers: Mapping[str, Tensor]) -> None:
+        """Sets everything a client starts from; what it was not given takes its initial value."""
+        self.values[Group.SHARED].copy_(shared)
+        self.values[Group.PERSONAL].copy_(self.initial_values[Group.PERSONAL] if personal is None else personal)
+        self.values[Group.FROZEN].copy_(self.initial_values[Group.FROZEN])
+        for name, buffer in self.buffers.items():
+            buffer.copy_(buffers.get(name, self.initial_buffers[name]))
+
+    def train_only(self, groups: Collection[Group]) -> None:
+        """Lets gradients flow to these groups, into their flat gradient vectors."""
+        for group, members in self.parameters.items():
+            trained = group in groups
+            for (_, parameter), gradient in zip(members, self._views(group), strict=True):
+                parameter.requires_grad_(trained)
+                parameter.grad = gradient if trained else None
+
+    def named_values(self) -> Iterator[tuple[str, Tensor]]:
+        """All parameters and buffers under the module's own names."""
+        yield from ((name, parameter.detach()) for name, parameter in self.module.named_parameters())
+        yield from self.buffers.items()
+
+    def _views(self, group: Group) -> Iterator[Tensor]:
+        start = 0
+        for _, parameter in self.parameters[group]:
+            yield self.gradients[group][start : start + parameter.numel()].view(parameter.shape)
+            start += parameter.numel()
+
+
+def _flatten(members: list[tuple[str, nn.Parameter]]) -> Tensor:
+    for name, parameter in members:
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"parameter {name} is {parameter.dtype}, only float32 can be trained")
+    if not members:
+        return torch.zeros(0)
+    flat = torch.cat([parameter.detach().reshape(-1) for _, parameter in members])
+    start = 0
+    for _, parameter in members:
+        parameter.data = flat[start : start + parameter.numel()].view(parameter.shape)
+        start += parameter.numel()
+    return flat

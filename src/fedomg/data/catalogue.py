@@ -1,0 +1,53 @@
+"""Data sets by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedomg.core.errors import UserError
+from fedomg.core.names import unknown_name
+from fedomg.core.rng import derive
+from fedomg.data.dataset import Dataset
+from fedomg.data.options import DataOptions
+from fedomg.data.sources import emoji, folder, rect4
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    summary: str
+    domains: tuple[str, ...]
+    needs_root: bool
+    load: Callable[[DataOptions, int], Dataset]
+
+
+def _folder(options: DataOptions, seed: int) -> Dataset:
+    if options.root is None:
+        raise UserError('data set "folder" needs the folder that holds domain/class/image: set data.root')
+    return folder.load(Path(options.root), options.size)
+
+
+def _rect4(options: DataOptions, seed: int) -> Dataset:
+    return rect4.load(derive(seed, "rect4"), options.points, options.shift)
+
+
+SOURCES = {
+    source.name: source
+    for source in (
+        Source("emoji", "the same emoji drawn by different hands; part of the package", ("contrast", "fluent3d", "line", "noto", "openmoji", "twemoji"), False, lambda options, seed: emoji.load()),
+        Source("rect4", "the paper's toy: four rectangles in the plane, two classes", ("domain1", "domain2", "domain3", "domain4"), False, _rect4),
+        Source("folder", "any folder in the layout domain/class/image", (), True, _folder),
+    )
+}
+
+
+def load_dataset(name: str, options: DataOptions, seed: int) -> Dataset:
+    if name not in SOURCES:
+        raise UserError(unknown_name("data set", name, SOURCES))
+    return SOURCES[name].load(options, seed)
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """Every data set as plain values."""
+    return [{"name": s.name, "domains": list(s.domains), "needs_root": s.needs_root, "summary": s.summary} for s in SOURCES.values()]

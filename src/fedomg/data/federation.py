@@ -1,0 +1,121 @@
+"""Who holds what: a data set dealt to clients, with one domain held out as the target where asked."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedomg.core.errors import UserError
+from fedomg.core.names import unknown_name
+from fedomg.core.rng import generator
+from fedomg.data.dataset import TEST, Dataset
+from fedomg.data.examples import Examples
+
+
+@dataclass(frozen=True)
+class Client:
+    """One owner of data. The held-out target is a client too, one that never trains."""
+
+    id: int
+    name: str
+    train: Examples
+    validation: Examples
+    test: Examples
+
+
+@dataclass(frozen=True)
+class Federation:
+    dataset: Dataset
+    clients: tuple[Client, ...]
+    target: Client | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.dataset.inputs.shape[1:])
+
+    @property
+    def classes(self) -> int:
+        return len(self.dataset.class_names)
+
+    @property
+    def everyone(self) -> tuple[Client, ...]:
+        return self.clients if self.target is None else (*self.clients, self.target)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the rows of a domain are used: a fraction for validation, and one for tests where the data set fixes none."""
+
+    validation: float
+    test: float
+
+
+def by_domain(dataset: Dataset, target: str | None, clients_per_domain: int, shares: Shares, seed: int) -> Federation:
+    """Each source domain is one client, or is dealt evenly to several; the target domain is all held out."""
+    if target is not None and target not in dataset.domain_names:
+        raise UserError(unknown_name("domain", target, dataset.domain_names) + " (key: target)")
+    sources = [name for name in dataset.domain_names if name != target]
+    if not sources:
+        raise UserError(f'no source domain is left: "{target}" is the only domain of the data set')
+    clients: list[Client] = []
+    for name in sources:
+        for part, rows in enumerate(_deal(dataset, name, clients_per_domain, seed)):
+            label = name if clients_per_domain == 1 else f"{name}-{part + 1}"
+            clients.append(_client(dataset, len(clients), label, rows, shares, seed))
+    held_out = None if target is None else _target(dataset, target, len(clients))
+    return Federation(dataset, tuple(clients), held_out)
+
+
+def _rows_of(dataset: Dataset, domain: str) -> Tensor:
+    rows = (dataset.domains == dataset.domain_names.index(domain)).nonzero().flatten()
+    if not len(rows):
+        raise UserError(f'domain "{domain}" holds no example; remove it or give it images')
+    return rows
+
+
+def _deal(dataset: Dataset, domain: str, parts: int, seed: int) -> Iterator[Tensor]:
+    """Every class of the domain dealt evenly, so that the parts differ by chance alone."""
+    rows = _rows_of(dataset, domain)
+    if parts > len(rows):
+        raise UserError(f'domain "{domain}" has {len(rows)} examples, too few for {parts} clients (key: data.clients_per_domain)')
+    order = torch.cat(list(_shuffled_by_class(dataset, rows, seed, "deal")))
+    for part in range(parts):
+        yield order[part::parts].sort().values
+
+
+def _client(dataset: Dataset, client: int, name: str, rows: Tensor, shares: Shares, seed: int) -> Client:
+    if dataset.split is not None:
+        held, rows = rows[dataset.split[rows] == TEST], rows[dataset.split[rows] != TEST]
+    else:
+        held, rows = _stratified(dataset, rows, shares.test, seed, "test")
+    validation, train = _stratified(dataset, rows, shares.validation, seed, "validation")
+    if not len(train):
+        raise UserError(f'client "{name}" is left without training examples; lower data.validation or data.test, or use fewer clients')
+    return Client(client, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, held))
+
+
+def _target(dataset: Dataset, domain: str, client: int) -> Client:
+    """The whole domain is test data, or its test part where the data set fixes one."""
+    rows = _rows_of(dataset, domain)
+    test = rows if dataset.split is None else rows[dataset.split[rows] == TEST]
+    nothing = Examples(dataset, rows[:0])
+    return Client(client, domain, nothing, nothing, Examples(dataset, test))
+
+
+def _stratified(dataset: Dataset, rows: Tensor, share: float, seed: int, role: str) -> tuple[Tensor, Tensor]:
+    """Splits off a share of every class, by a shuffle that depends on the seed and on the rows alone."""
+    taken: list[Tensor] = [rows[:0]]
+    kept: list[Tensor] = [rows[:0]]
+    for members in _shuffled_by_class(dataset, rows, seed, role):
+        cut = round(share * len(members))
+        taken.append(members[:cut])
+        kept.append(members[cut:])
+    return torch.cat(taken).sort().values, torch.cat(kept).sort().values
+
+
+def _shuffled_by_class(dataset: Dataset, rows: Tensor, seed: int, role: str) -> Iterator[Tensor]:
+    draw = generator(seed, role, int(rows[0]) if len(rows) else 0)
+    for label in range(len(dataset.class_names)):
+        members = rows[dataset.labels[rows] == label]
+        yield members[torch.randperm(len(members), generator=draw)]

@@ -1,0 +1,28 @@
+"""What an engine is: it carries broadcasts to clients and brings their replies back, sorted by client id."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from fedomg.core.records import Broadcast, ClientState, Reply
+
+
+class Site(Protocol):
+    """The client side of every phase: the same object in every engine."""
+
+    def handle(self, phase: str, client: int, broadcast: Broadcast, state: ClientState, row: Tensor | None) -> tuple[Reply, ClientState]:
+        """Does one client's work; the update, if the phase has one, is written into `row`."""
+        ...
+
+
+class Engine(Protocol):
+    def exchange(self, phase: str, messages: Mapping[int, Broadcast], rows: Tensor | None = None) -> list[Reply]:
+        """Replies sorted by client id; with `rows` the i-th client's update stands in the i-th row."""
+        ...
+
+    def changed_states(self) -> dict[int, ClientState]:
+        """The clients' states that changed since the last call."""
+        ...
+
+    def restore_states(self, states: Mapping[int, ClientState]) -> None: ...

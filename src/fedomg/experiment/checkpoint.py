@@ -1,0 +1,85 @@
+"""The state of a run after a round, on disk: safetensors files, and one JSON file that names those that belong together.
+
+The JSON file is replaced last and at once, so a kill at any moment leaves either the old round or the new one.
+A client's file is written only in rounds in which its state changed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from fedomg.core.errors import UserError
+from fedomg.core.params import Tensors
+from fedomg.core.records import ClientState
+from fedomg.experiment.files import make_folder, to_json, write_atomically
+from fedomg.experiment.state import ServerState
+
+MANIFEST = "state.json"
+_PARTS = ("buffers", "optimizer", "coordinator", "aggregator")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    state: ServerState
+    clients: dict[int, ClientState]
+    config_hash: str
+
+
+class CheckpointFolder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._clients: dict[str, str] = {}
+
+    def exists(self) -> bool:
+        return (self._folder / MANIFEST).is_file()
+
+    def save(self, state: ServerState, changed: Mapping[int, ClientState], config_hash: str) -> None:
+        make_folder(self._folder)
+        server = f"server-{state.round}.safetensors"
+        self._write(server, _pack(state))
+        for client, tensors in changed.items():
+            name = f"client-{client}-{state.round}.safetensors"
+            self._write(name, tensors)
+            self._clients[str(client)] = name
+        manifest = {"round": state.round, "server": server, "clients": self._clients, "config_hash": config_hash}
+        write_atomically(self._folder / MANIFEST, to_json(manifest, indent=1).encode())
+        self._remove_all_but({server, *self._clients.values(), MANIFEST})
+
+    def load(self) -> Checkpoint:
+        try:
+            manifest = json.loads((self._folder / MANIFEST).read_bytes())
+            state = _unpack(manifest["round"], self._read(manifest["server"]))
+            clients = {int(client): self._read(name) for client, name in manifest["clients"].items()}
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise UserError(f"the checkpoint in {self._folder} cannot be read ({error}); start the run anew in another folder") from None
+        self._clients = dict(manifest["clients"])
+        return Checkpoint(state, clients, manifest["config_hash"])
+
+    def _write(self, name: str, tensors: Tensors) -> None:
+        write_atomically(self._folder / name, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+
+    def _read(self, name: str) -> Tensors:
+        return load((self._folder / name).read_bytes())
+
+    def _remove_all_but(self, names: set[str]) -> None:
+        for path in self._folder.iterdir():
+            if path.name not in names:
+                path.unlink()
+
+
+def _pack(state: ServerState) -> Tensors:
+    packed = {"shared": state.shared}
+    for part in _PARTS:
+        packed |= {f"{part}/{name}": tensor for name, tensor in getattr(state, part).items()}
+    return packed
+
+
+def _unpack(round: int, packed: Tensors) -> ServerState:
+    parts = {
+        part: {name.removeprefix(f"{part}/"): tensor for name, tensor in packed.items() if name.startswith(f"{part}/")} for part in _PARTS
+    }
+    return ServerState(round, packed["shared"], **parts)

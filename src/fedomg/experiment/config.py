@@ -1,0 +1,204 @@
+"""The configuration of one experiment: TOML in, validated, and resolved so that the file of a run says everything."""
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
+
+from fedomg import methods
+from fedomg.core.errors import UserError
+from fedomg.core.options import Options
+from fedomg.data.options import DataOptions
+from fedomg.experiment.evaluate import EvaluateOptions
+from fedomg.local.options import LocalOptions
+from fedomg.server.omg import OMGOptions, preset_defaults
+from fedomg.server.options import AggregatorOptions, ServerOptions
+
+Table = dict[str, Any]
+
+
+class ModelOptions(Options):
+    name: str = Field("cnn", description="which model")
+
+
+class EngineOptions(Options):
+    name: Literal["inline"] = Field("inline", description="what carries messages to clients")
+
+
+class Config(Options):
+    """Everything that decides what a run computes."""
+
+    method: str = Field("fedomg", description="base method, with +omg for the matching rule")
+    dataset: str = Field("emoji", description="name of the data set")
+    target: str | None = Field(None, description="the domain held out from training and selection")
+    seed: int = Field(0, ge=0, description="of partition, sampling, initialisation, batches and noise")
+    rounds: int = Field(20, ge=1, description="communication rounds")
+    local: SerializeAsAny[LocalOptions] = Field(default_factory=LocalOptions, validate_default=True)
+    aggregator: SerializeAsAny[AggregatorOptions] = Field(default_factory=AggregatorOptions, validate_default=True)
+    server: ServerOptions = ServerOptions()
+    data: DataOptions = DataOptions()
+    model: ModelOptions = ModelOptions()
+    evaluate: EvaluateOptions = EvaluateOptions()
+    engine: EngineOptions = EngineOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_preset(cls, values: Table) -> Table:
+        """A preset's values hold where the configuration names none of its own."""
+        aggregator, server = values.get("aggregator"), values.get("server", {})
+        if not isinstance(aggregator, dict) or not isinstance(aggregator.get("preset"), str) or not isinstance(server, dict):
+            return values
+        defaults, server_lr = preset_defaults(aggregator["preset"])
+        return {**values, "aggregator": {**defaults, **aggregator}, "server": {"lr": server_lr, **server}}
+
+    @field_validator("method")
+    @classmethod
+    def _canonical_method(cls, name: str) -> str:
+        return methods.parse(name).canonical
+
+    @field_validator("local", mode="before")
+    @classmethod
+    def _local_of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
+        return _of_the_method("local", methods.local_options, value, info)
+
+    @field_validator("aggregator", mode="before")
+    @classmethod
+    def _aggregator_of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
+        return _of_the_method("aggregator", methods.aggregator_options, value, info)
+
+    def table(self) -> Table:
+        """Plain values, without those that are None: TOML has no null."""
+        dumped: Table = self.model_dump(by_alias=True, exclude_none=True)
+        return dumped
+
+    def hash(self) -> str:
+        """Identifies what is computed: the engine does not change it."""
+        table = {key: value for key, value in self.table().items() if key != "engine"}
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _of_the_method(table: str, options_of: Callable[[str], type[Options]], value: Any, info: ValidationInfo) -> Any:
+    """Validates a table whose keys depend on the method."""
+    if "method" not in info.data:
+        return value
+    options = options_of(info.data["method"])
+    given = value.model_dump(exclude_unset=True) if isinstance(value, Options) else value
+    try:
+        return options.model_validate(given)
+    except ValidationError as error:
+        raise UserError(_explain(error, options, (table,), info.data["method"])) from None
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a TOML file and applies `key=value` overrides."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file in UTF-8") from None
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
+    return make_config(table, overrides)
+
+
+def make_config(table: Table, overrides: Sequence[str] = ()) -> Config:
+    for override in overrides:
+        table = _override(table, override)
+    try:
+        return Config.model_validate(table)
+    except ValidationError as error:
+        raise UserError(_explain(error, Config, ())) from None
+
+
+def _override(table: Table, override: str) -> Table:
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise UserError(f'--set needs KEY=VALUE, such as local.lr=0.01 (got "{override}")')
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return _with(table, path, value, key)
+
+
+def _with(table: Table, path: Sequence[str], value: Any, key: str) -> Table:
+    head, *rest = path
+    if not rest:
+        return {**table, head: value}
+    inner = table.get(head, {})
+    if not isinstance(inner, dict):
+        raise UserError(f'--set {key}: "{head}" is a value, not a table')
+    return {**table, head: _with(inner, rest, value, key)}
+
+
+def _explain(error: ValidationError, options: type[BaseModel], prefix: tuple[str, ...], method: str | None = None) -> str:
+    """The first thing that is wrong, in one line with its way out."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"] if not str(part).startswith(("int", "literal"))]
+    key = ".".join((*prefix, *location))
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(key, options, prefix, location, method)
+    if first["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return f"{key} is a table of its own: write [{key}] (got {first['input']!r})"
+    message = "; or ".join(dict.fromkeys(e["msg"].removeprefix("Input ") for e in error.errors() if e["loc"][: len(location)] == first["loc"][: len(location)]))
+    return f"{key} {message} (got {first['input']!r})"
+
+
+def _unknown_key(key: str, options: type[BaseModel], prefix: tuple[str, ...], location: list[str], method: str | None) -> str:
+    for part in location[:-1]:
+        options = next(annotation for name, annotation in _tables(options) if name == part)
+        prefix = (*prefix, part)
+    if prefix == ("aggregator",) and location[-1] in OMGOptions.model_fields:
+        return f'method "{method}" has no key "{key}"; it belongs to "{method}{methods.OMG_SUFFIX}"'
+    here = difflib.get_close_matches(location[-1], _keys(options), n=1)
+    if here:
+        return f'unknown key "{key}"; did you mean "{".".join((*prefix, here[0]))}"?'
+    everywhere = {name.rpartition(".")[2]: name for name in _all_keys()}
+    elsewhere = difflib.get_close_matches(location[-1], everywhere, n=1)
+    if elsewhere:
+        return f'unknown key "{key}"; did you mean "{everywhere[elsewhere[0]]}"?'
+    return f'unknown key "{key}"; known are: {", ".join(_keys(options))}'
+
+
+def _keys(options: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in options.model_fields.items()]
+
+
+def _tables(options: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in options.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield name, OMGOptions if field.annotation is AggregatorOptions else field.annotation
+
+
+def _all_keys() -> Iterator[str]:
+    yield from _keys(Config)
+    for table, options in _tables(Config):
+        yield from (f"{table}.{key}" for key in _keys(options))
+
+
+def flat(table: Mapping[str, Any]) -> Table:
+    """The values under their dotted keys."""
+    values: Table = {}
+    for key, value in table.items():
+        values |= {f"{key}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {key: value}
+    return values
+
+
+def to_toml(config: Config) -> str:
+    """The resolved configuration; reading it back gives the same one."""
+    table = config.table()
+    scalars = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    blocks = [_lines(scalars)]
+    blocks += [f"[{name}]\n" + _lines(inner) for name, inner in table.items() if isinstance(inner, dict) and inner]
+    return "\n".join(blocks)
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())

@@ -1,0 +1,105 @@
+"""The evaluation views. A view is a phase like any other: it runs where the data are, on copies, and changes no state."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from fedomg.core.options import Options
+from fedomg.core.records import Reply, Tally
+from fedomg.data.dataset import Dataset
+from fedomg.data.examples import Examples
+from fedomg.local.trainer import Predictor
+
+VIEW = "view:"
+GLOBAL, PERSONALISED, ADAPTED = VIEW + "global", VIEW + "personalised", VIEW + "adapted"
+VALIDATION = VIEW + "validation"
+POOLED = "all"
+
+Every = int | Literal["last", "never"]
+Numbers = dict[str, Any]
+
+
+class EvaluateOptions(Options):
+    """How often each view is taken: every so many rounds (and after the last), only after the last, or never."""
+
+    global_: Every = Field(1, alias="global", description="the global model on every client's test data")
+    personalised: Every = Field("last", description="the method's own personal model, likewise")
+    adapted: Every = Field("last", description="the model after the usual local training, likewise")
+    target: Every = Field(1, description="the global model on the held-out domain")
+    worst_group: Every = Field(1, description="the global model on the group it serves worst")
+    validation: Every = Field(1, description="the global model on every client's validation data, for selection")
+    batch_size: int = Field(256, ge=1, description="examples a forward pass")
+
+    def due(self, view: str, round: int, rounds: int) -> bool:
+        every: Every = self.global_ if view == "global" else getattr(self, view)
+        if every == "never" or every == 0:
+            return False
+        return round == rounds or (every != "last" and round % every == 0)
+
+
+def tally(predictor: Predictor, examples: Examples, batch_size: int) -> dict[str, Tally]:
+    """Sums over these examples: pooled, by domain and by group."""
+    dataset = examples.dataset
+    sums: dict[str, Tally] = {}
+    with torch.no_grad():
+        for rows, batch in examples.in_order(batch_size):
+            logits = predictor(batch.inputs)
+            losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
+            correct = (logits.argmax(dim=1) == batch.labels).long()
+            for name, members in _cells(dataset, rows):
+                part = Tally(int(members.sum()), int(correct[members].sum()), float(losses[members].sum()))
+                sums[name] = sums.get(name, Tally()) + part
+    return sums
+
+
+def _cells(dataset: Dataset, rows: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:
+    yield POOLED, torch.ones(len(rows), dtype=torch.bool)
+    for kind, names, membership in (("domain", dataset.domain_names, dataset.domains), ("group", dataset.group_names, dataset.groups)):
+        if membership is not None:
+            for index in membership[rows].unique().tolist():
+                yield f"{kind}:{names[index]}", membership[rows] == index
+
+
+def view_record(replies: Sequence[Reply]) -> Numbers | None:
+    """One view of all clients: pooled, by client and by domain. None where nobody holds data for it."""
+    seen = [reply for reply in replies if reply.tallies[POOLED].n]
+    if not seen:
+        return None
+    record = numbers(_pool(seen, POOLED))
+    record["clients"] = {str(reply.client): numbers(reply.tallies[POOLED]) for reply in seen}
+    record["domains"] = _by(seen, "domain:")
+    return record
+
+
+def worst_group_record(replies: Sequence[Reply]) -> Numbers | None:
+    """The group with the lowest accuracy; the groups are the domains where the data set defines none."""
+    seen = [reply for reply in replies if reply.tallies[POOLED].n]
+    groups = _by(seen, "group:") or _by(seen, "domain:")
+    if not groups:
+        return None
+    worst = min(groups, key=lambda name: groups[name]["accuracy"])
+    return {**groups[worst], "group": worst, "groups": groups}
+
+
+def domain_record(replies: Sequence[Reply]) -> dict[str, Numbers]:
+    return _by(replies, "domain:")
+
+
+def numbers(tally: Tally) -> Numbers:
+    return {"accuracy": tally.accuracy, "loss": tally.loss, "n": tally.n}
+
+
+def _by(replies: Sequence[Reply], prefix: str) -> dict[str, Numbers]:
+    names = dict.fromkeys(name for reply in replies for name in reply.tallies if name.startswith(prefix))
+    return {name.removeprefix(prefix): numbers(_pool(replies, name)) for name in names}
+
+
+def _pool(replies: Sequence[Reply], name: str) -> Tally:
+    return sum((reply.tallies[name] for reply in replies if name in reply.tallies), Tally())
+
+
+def accuracies(views: Mapping[str, Numbers]) -> dict[str, float]:
+    return {name: view["accuracy"] for name, view in views.items()}

@@ -1,0 +1,241 @@
+"""One experiment, round by round: the only round loop there is, for every method and every engine."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedomg import methods
+from fedomg.core.params import FlatModel, Tensors, clone
+from fedomg.core.records import Broadcast, Reply
+from fedomg.core.rng import seeded_global_generator
+from fedomg.data.catalogue import load_dataset
+from fedomg.data.federation import Federation, Shares, by_domain
+from fedomg.engine.base import Engine
+from fedomg.engine.inline import InlineEngine
+from fedomg.experiment import evaluate
+from fedomg.experiment.config import Config
+from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, VALIDATION
+from fedomg.experiment.sampling import sample_cohort
+from fedomg.experiment.site import LocalSite
+from fedomg.experiment.state import ServerState
+from fedomg.local.loop import Task
+from fedomg.local.trainer import Trainer
+from fedomg.models import build_model
+from fedomg.omg import gram_matrix
+from fedomg.server.aggregator import Aggregate, merge_buffers
+from fedomg.server.coordinator import Phase
+from fedomg.server.diagnostics import agreement
+from fedomg.server.optimizer import ServerOptimizer
+
+Record = dict[str, Any]
+
+
+class Experiment:
+    """Everything that a configuration describes, built once. The state goes in and out of its methods."""
+
+    def __init__(self, config: Config, federation: Federation) -> None:
+        self.config = config
+        self.federation = federation
+        self._method = methods.build(config.method, config.aggregator)
+        self._trainer = self._method.trainer
+        self._model = _initial_model(config, federation, self._trainer)
+        self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
+        task = Task(self._model, config.local, config.rounds)
+        local_buffers = config.server.buffers == "local"
+        site = LocalSite(self._trainer, federation, task, config.seed, local_buffers, config.evaluate.batch_size)
+        self.engine: Engine = InlineEngine(site)
+        self._matrix = torch.empty(0, 0)
+
+    @property
+    def parameters(self) -> int:
+        return len(self._model.shared)
+
+    def initial_state(self) -> ServerState:
+        buffers = {} if self.config.server.buffers == "local" else clone(self._model.initial_buffers)
+        return ServerState(0, self._model.shared.clone(), buffers)
+
+    def untrained(self, state: ServerState) -> Record:
+        """The record of round 0."""
+        return {"round": 0, "cohort": [], "dropped": [], **self._evaluated(state, _Clock(), {"down": 0, "up": 0}), "clients": {}, "server": None}
+
+    def advance(self, state: ServerState) -> tuple[ServerState, Record]:
+        """One round: training phases, aggregation, the step, the views."""
+        number, clock, traffic = state.round + 1, _Clock(), {"down": 0, "up": 0}
+        cohort = sample_cohort(len(self.federation.clients), self.config.server.participation, self.config.seed, number)
+        coordinated, fitted = state.coordinator, _Fitted([], torch.empty(0, 0), torch.empty(0, 0))
+        for phase in self._method.coordinator.phases(number, cohort):
+            rows = self._rows(len(phase.clients)) if phase.updates else None
+            with clock("train"):
+                replies = self._exchange(phase, number, state, coordinated, rows, traffic)
+            with clock("aggregate"):
+                arrived = _finite(replies, rows)
+                if phase.updates:
+                    fitted = arrived
+                if arrived.replies:
+                    coordinated = self._method.coordinator.collect(phase.name, arrived.replies, arrived.updates, coordinated)
+        with clock("aggregate"):
+            state, clients, server = self._step(state, fitted, number, coordinated)
+        taken = {reply.client for reply in fitted.replies}
+        record = {"round": number, "cohort": cohort, "dropped": [client for client in cohort if client not in taken]}
+        record |= {**self._evaluated(state, clock, traffic), "clients": clients, "server": server}
+        return state, record
+
+    def _exchange(
+        self, phase: Phase, number: int, state: ServerState, coordinated: Tensors, rows: Tensor | None, traffic: dict[str, int]
+    ) -> list[Reply]:
+        extras = self._method.coordinator.extras
+        messages = {c: Broadcast(number, state.shared, state.buffers, extras(phase.name, c, coordinated)) for c in phase.clients}
+        replies = self.engine.exchange(phase.name, messages, rows)
+        traffic["down"] += sum(message.nbytes for message in messages.values())
+        traffic["up"] += sum(reply.nbytes for reply in replies)
+        return replies
+
+    def _rows(self, count: int) -> Tensor:
+        """The update matrix: allocated once, at its largest."""
+        if len(self._matrix) < count:
+            self._matrix = torch.empty(count, self.parameters)
+        return self._matrix[:count]
+
+    def _step(self, state: ServerState, fitted: "_Fitted", number: int, coordinated: Tensors) -> tuple[ServerState, Record, Record | None]:
+        """The new state, and what is recorded of the clients and of the server. Without a single usable update the model stays."""
+        if not fitted.replies:
+            return replace(state, round=number, coordinator=coordinated), {}, None
+        aggregate, aggregator_state = self._method.aggregator.direction(fitted.gram, fitted.updates, fitted.replies, state.aggregator)
+        step, optimizer_state = self._optimizer.step(aggregate.direction, state.optimizer)
+        averaged = self.config.server.buffers == "average"
+        new = ServerState(
+            round=number,
+            shared=state.shared + step,
+            buffers=merge_buffers(state.buffers, fitted.replies, aggregate.reference) if averaged else state.buffers,
+            optimizer=optimizer_state,
+            coordinator=coordinated,
+            aggregator=aggregator_state,
+        )
+        return new, *self._diagnostics(fitted, aggregate, step)
+
+    def _diagnostics(self, fitted: "_Fitted", aggregate: Aggregate, step: Tensor) -> tuple[Record, Record]:
+        found = aggregate.combination
+        products = (fitted.updates @ step).double()
+        step_norm = float(torch.linalg.vector_norm(step, dtype=torch.float64))
+        agreed = agreement(fitted.gram, products, step_norm)
+        weights = [None] * len(fitted.replies) if found.weights is None else found.weights.tolist()
+        per_client = zip(fitted.replies, agreed.norms.tolist(), agreed.cosines.tolist(), aggregate.reference.tolist(), weights, strict=True)
+        clients = {
+            str(reply.client): {
+                "name": self.federation.clients[reply.client].name,
+                "n": reply.samples,
+                "steps": reply.steps,
+                "loss": reply.loss,
+                "norm": norm,
+                "cosine": cosine,
+                "reference_weight": reference,
+                "omg_weight": weight,
+            }
+            for reply, norm, cosine, reference, weight in per_client
+        }
+        reference_norm = float((aggregate.reference @ fitted.gram @ aggregate.reference).clamp(min=0).sqrt())
+        server = {
+            "objective": found.objective,
+            "gap": found.gap,
+            "converged": found.converged,
+            "step_norm": step_norm,
+            "reference_norm": reference_norm,
+            "mean_pair_cosine": agreed.mean_pair_cosine,
+            "conflict_ratio": agreed.conflict_ratio,
+        }
+        return clients, server
+
+    def _evaluated(self, state: ServerState, clock: "_Clock", traffic: dict[str, int]) -> Record:
+        """The views that are due, and what the round has cost so far."""
+        with clock("evaluate"):
+            views, validation, evaluation_bytes = self._views(state)
+        return {
+            "views": views,
+            "validation": validation,
+            "bytes": {**traffic, "evaluation": evaluation_bytes},
+            "seconds": clock.read(),
+        }
+
+    def _views(self, state: ServerState) -> tuple[Record, Record, int]:
+        everyone = [client.id for client in self.federation.clients]
+        sent = 0
+
+        @cache
+        def ask(phase: str, clients: tuple[int, ...]) -> list[Reply]:
+            nonlocal sent
+            extras = self._method.coordinator.extras
+            messages = {c: Broadcast(state.round, state.shared, state.buffers, extras(phase, c, state.coordinator)) for c in clients}
+            sent += sum(message.nbytes for message in messages.values())
+            return self.engine.exchange(phase, messages)
+
+        def due(view: str) -> bool:
+            return self.config.evaluate.due(view, state.round, self.config.rounds)
+
+        personal = PERSONALISED if self._trainer.personalises else GLOBAL
+        target = () if self.federation.target is None else (self.federation.target.id,)
+        plan: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Reply]], Record | None]]] = {
+            "global": (GLOBAL, tuple(everyone), evaluate.view_record),
+            "personalised": (personal, tuple(everyone), evaluate.view_record),
+            "adapted": (ADAPTED, tuple(everyone), evaluate.view_record),
+            "target": (GLOBAL, target, evaluate.view_record),
+            "worst_group": (GLOBAL, tuple(everyone), evaluate.worst_group_record),
+        }
+        views = {view: summarise(ask(phase, clients)) for view, (phase, clients, summarise) in plan.items() if clients and due(view)}
+        validation = evaluate.domain_record(ask(VALIDATION, tuple(everyone))) if due("validation") else {}
+        return {view: record for view, record in views.items() if record is not None}, validation, sent
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The usable replies of a phase, with their rows and the Gram matrix of these."""
+
+    replies: list[Reply]
+    updates: Tensor
+    gram: Tensor
+
+
+def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
+    """Leaves out every client that sent anything that is not finite."""
+    sound = [all(value.isfinite().all() for value in (*reply.buffers.values(), *reply.extras.values())) for reply in replies]
+    if rows is None:
+        return _Fitted([reply for reply, fine in zip(replies, sound, strict=True) if fine], torch.empty(0, 0), torch.empty(0, 0))
+    gram = gram_matrix(rows)
+    kept = (torch.tensor(sound) & gram.diagonal().isfinite()).nonzero().flatten()
+    if len(kept) == len(replies):
+        return _Fitted(replies, rows, gram)
+    return _Fitted([replies[i] for i in kept.tolist()], rows[kept], gram[kept][:, kept])
+
+
+def _initial_model(config: Config, federation: Federation, trainer: Trainer) -> FlatModel:
+    with seeded_global_generator(config.seed, "initialisation"):
+        split = build_model(config.model.name, federation.shape, federation.classes)
+        return FlatModel(trainer.module(split), trainer.group_of)
+
+
+def build_federation(config: Config) -> Federation:
+    data = config.data
+    dataset = load_dataset(config.dataset, data, config.seed)
+    return by_domain(dataset, config.target, data.clients_per_domain, Shares(data.validation, data.test), config.seed)
+
+
+class _Clock:
+    """Seconds by activity since its making."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._spent = {"train": 0.0, "aggregate": 0.0, "evaluate": 0.0}
+
+    @contextmanager
+    def __call__(self, activity: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._spent[activity] += time.perf_counter() - start
+
+    def read(self) -> dict[str, float]:
+        return {**self._spent, "total": time.perf_counter() - self._start}

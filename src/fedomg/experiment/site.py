@@ -1,0 +1,64 @@
+"""Where the data are: training phases go to the method's trainer, views to evaluation."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from fedomg.core.records import Broadcast, ClientState, Reply, Tally
+from fedomg.core.rng import Streams, seeded_global_generator
+from fedomg.data.examples import Examples
+from fedomg.data.federation import Client, Federation
+from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, POOLED, VALIDATION, VIEW, tally
+from fedomg.local.loop import Task, Visit
+from fedomg.local.trainer import Predictor, Trainer, load
+
+
+class LocalSite:
+    """Serves every client of a federation with one model to work in."""
+
+    def __init__(self, trainer: Trainer, federation: Federation, task: Task, seed: int, keep_buffers: bool, batch_size: int) -> None:
+        self._trainer = trainer
+        self._clients = {client.id: client for client in federation.everyone}
+        self._task = task
+        self._seed = seed
+        self._keep_buffers = keep_buffers
+        self._batch_size = batch_size
+
+    def handle(self, phase: str, client: int, broadcast: Broadcast, state: ClientState, row: Tensor | None) -> tuple[Reply, ClientState]:
+        streams = Streams(self._seed, broadcast.round, phase, client)
+        visit = Visit(self._task, self._clients[client], broadcast, state, streams)
+        with seeded_global_generator(self._seed, "noise", broadcast.round, phase, client):
+            if phase.startswith(VIEW):
+                return self._view(phase, visit), state
+            return self._trainer.run(phase, visit, self._keep_buffers, row)
+
+    def _view(self, phase: str, visit: Visit) -> Reply:
+        examples = _examples(phase, visit.client)
+        if not len(examples):
+            return Reply(visit.client.id, tallies={POOLED: Tally()})
+        load(visit)
+        predictor = self._predictors[phase](self, visit)
+        visit.model.module.eval()
+        return Reply(visit.client.id, tallies=tally(predictor, examples, self._batch_size))
+
+    def _global(self, visit: Visit) -> Predictor:
+        return self._trainer.global_predictor(visit)
+
+    def _personalised(self, visit: Visit) -> Predictor:
+        self._trainer.personalise(visit)
+        return self._trainer.predictor(visit)
+
+    def _adapted(self, visit: Visit) -> Predictor:
+        self._trainer.fit(visit)
+        return self._trainer.predictor(visit)
+
+    _predictors: dict[str, Callable[["LocalSite", Visit], Predictor]] = {
+        GLOBAL: _global,
+        VALIDATION: _global,
+        PERSONALISED: _personalised,
+        ADAPTED: _adapted,
+    }
+
+
+def _examples(phase: str, client: Client) -> Examples:
+    return client.validation if phase == VALIDATION else client.test

@@ -1,0 +1,34 @@
+"""A method is a value: a trainer for the clients, a coordinator and an aggregator for the server."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from fedomg.local.options import LocalOptions
+from fedomg.local.trainer import Trainer
+from fedomg.server.aggregator import Aggregator
+from fedomg.server.coordinator import Coordinator
+from fedomg.server.weighting import Samples, Weighting
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    trainer: Trainer
+    coordinator: Coordinator
+    aggregator: Aggregator
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as the registry knows it, before it is combined with a rule."""
+
+    name: str
+    summary: str
+    citation: str
+    kind: Literal["federated", "centralised"] = "federated"
+    composes: bool = True
+    local: type[LocalOptions] = LocalOptions
+    trainer: Callable[[], Trainer] = Trainer
+    coordinator: Callable[[], Coordinator] = Coordinator
+    weighting: Callable[[], Weighting] = Samples

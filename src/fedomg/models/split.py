@@ -1,0 +1,16 @@
+"""A model in two parts: the body makes features, the head classifies them."""
+
+from torch import Tensor, nn
+
+
+class SplitModel(nn.Module):
+    """`head(body(x))`; methods that treat the two parts differently tell them by the names `body.*` and `head.*`."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(inputs))
+        return logits

@@ -1,0 +1,10 @@
+"""On-server matching gradients: client updates in, invariant direction out, with a certificate that the optimum was reached.
+
+Usable alone: it needs torch and nothing else of this package.
+"""
+
+from .direction import aggregate, combine, direction, gram_matrix
+from .presets import Preset, preset, solve_preset
+from .solver import Solution, solve, solve_reference
+
+__all__ = ["Preset", "Solution", "aggregate", "combine", "direction", "gram_matrix", "preset", "solve", "solve_preset", "solve_reference"]

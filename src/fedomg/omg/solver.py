@@ -1,0 +1,446 @@
+"""The FedOMG problem on a Gram matrix: solved exactly with a certificate, or by the published gradient method.
+
+FedOMG (Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient", ICLR 2025) looks for the direction that has the
+largest worst-case inner product with the client updates h_u, within a ball around the reference aggregate g0 = Σ b_u h_u:
+
+    max_d  min_u ⟨h_u, d⟩    subject to   ‖d − g0‖ ≤ κ‖g0‖ .
+
+Its dual is that of CAGrad (Liu et al., "Conflict-Averse Gradient Descent for Multi-task Learning", NeurIPS 2021) and needs only the Gram matrix
+G = H Hᵀ. With q = G b and c = κ‖g0‖ it reads
+
+    min_γ  F(γ) = qᵀγ + c √(γᵀGγ)    over   γ ≥ 0, Σγ = 1 ,
+
+and d = g0 + c · g_γ / ‖g_γ‖ with g_γ = Σ γ_u h_u. The sign γ ≥ 0 belongs to the problem: without it F is unbounded below for κ < 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+Matrix: TypeAlias = npt.NDArray[np.float64]
+Array: TypeAlias = npt.NDArray[np.floating]
+Weights: TypeAlias = Array | Tensor | Sequence[float]
+ArrayT = TypeVar("ArrayT", Vector, Tensor)
+
+TOLERANCE = 1e-9
+"""Largest certified gap of a converged answer, relative to the mean squared length of the rows."""
+HULL_TOLERANCE = 1e-7
+"""The same where zero lies in the convex hull: F has the slope c‖·‖ there, and a float64 Gram matrix knows lengths only to 1e-8."""
+ZERO_ROW = 1e-12
+"""Rows shorter than this share of the longest count as zero."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Generic[ArrayT]):
+    """Weights and direction, with the certificate that they are optimal.
+
+    The direction is ``coefficients @ updates``. ``gap`` = F(weights) − min_u ⟨h_u, direction⟩ is the primal-dual gap in the units of
+    ``objective`` = F(weights), computed from the returned weights and coefficients themselves; it is zero at the optimum and nowhere else.
+    ``converged`` says that it is below 1e-9 of the mean squared length of the rows (1e-7 where zero lies in their convex hull).
+    """
+
+    weights: ArrayT
+    objective: float
+    gap: float
+    iterations: int
+    converged: bool
+    coefficients: ArrayT
+
+
+@overload
+def solve(gram: Tensor, reference: Weights | None = None, kappa: float = 0.5) -> Solution[Tensor]: ...
+@overload
+def solve(gram: Array, reference: Weights | None = None, kappa: float = 0.5) -> Solution[Vector]: ...
+def solve(gram: Array | Tensor, reference: Weights | None = None, kappa: float = 0.5) -> Solution[Vector] | Solution[Tensor]:
+    """Solve the FedOMG problem (paper, FedOMG-solution theorem) exactly on the U x U Gram matrix of the updates.
+
+    ``reference`` holds the weights b of the reference aggregate, uniform if None; it is normalised. ``kappa`` is the radius of the ball
+    relative to the length of the reference aggregate. A NumPy matrix gives NumPy arrays, a tensor gives float64 tensors on the CPU.
+
+    Rows of length zero get weight 0 (they would force the value 0 and switch the method off silently) but stay in the reference
+    aggregate; the certificate is then that of the problem without them.
+    """
+    matrix = check_gram(gram)
+    solution = solve_exact(matrix, check_reference(reference, len(matrix)), check_kappa(kappa))
+    return to_tensors(solution) if isinstance(gram, Tensor) else solution
+
+
+def to_tensors(solution: Solution[Vector]) -> Solution[Tensor]:
+    """The same solution with float64 tensors on the CPU."""
+    return Solution(
+        torch.from_numpy(solution.weights),
+        solution.objective,
+        solution.gap,
+        solution.iterations,
+        solution.converged,
+        torch.from_numpy(solution.coefficients),
+    )
+
+
+# --- what callers hand in ---------------------------------------------------------------------------------------------------------------
+
+
+def check_gram(gram: Array | Tensor) -> Matrix:
+    """A float64 copy of the Gram matrix, or an error that says what is wrong with it."""
+    if isinstance(gram, Tensor):
+        if not gram.is_floating_point():
+            raise TypeError(f"the Gram matrix must be floating, not {gram.dtype}")
+        matrix: Matrix = gram.detach().to("cpu", torch.float64, copy=True).numpy()
+    else:
+        given = np.asarray(gram)
+        if not np.issubdtype(given.dtype, np.floating):
+            raise TypeError(f"the Gram matrix must be floating, not {given.dtype}")
+        matrix = np.array(given, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
+        raise ValueError(f"the Gram matrix must be a square matrix with a row for each update, not of shape {tuple(matrix.shape)}")
+    if not np.isfinite(matrix).all():
+        raise ValueError("the Gram matrix is not finite")
+    largest = np.abs(matrix).max()
+    if (np.diag(matrix) < 0).any() or (np.abs(matrix - matrix.T) > 1e-3 * largest).any():
+        raise ValueError("the Gram matrix must be symmetric with squared lengths on its diagonal (hand over H @ H.T, not H)")
+    matrix += matrix.T
+    matrix *= 0.5
+    return matrix
+
+
+def check_kappa(kappa: float) -> float:
+    """``kappa`` as a float, finite and not negative."""
+    if isinstance(kappa, (bool, str, bytes)):
+        raise TypeError(f"kappa must be a number, not {kappa!r}")
+    number = float(kappa)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"kappa must be finite and not negative, not {number}")
+    return number
+
+
+def check_reference(reference: Weights | None, count: int) -> Vector:
+    """Reference weights for ``count`` updates, normalised; uniform for None."""
+    if reference is None:
+        return np.full(count, 1.0 / count)
+    given = reference.detach().cpu().numpy() if isinstance(reference, Tensor) else np.asarray(reference)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"the reference weights must be numbers, not {given.dtype}")
+    weights = np.array(given, dtype=np.float64)
+    if weights.shape != (count,):
+        raise ValueError(f"the reference weights must have one entry for each of the {count} updates, not the shape {tuple(weights.shape)}")
+    if not np.isfinite(weights).all():
+        raise ValueError("the reference weights are not finite")
+    if (weights < 0).any():
+        raise ValueError(f"the reference weights must not be negative: entry {int(weights.argmin())} is {weights.min()}")
+    largest = weights.max()
+    if largest == 0:
+        raise ValueError("the reference weights sum to zero")
+    weights /= largest  # the sum of very large weights may not be a float
+    weights /= weights.sum()
+    return weights
+
+
+# --- the problem and its certificate ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """F and the inner products of the rows with g0, for the Gram matrix ``gram``, q = ``inner`` and c = ``radius``."""
+
+    gram: Matrix
+    inner: Vector
+    radius: float
+
+    def length(self, weights: Vector) -> float:
+        """‖Σ weights_u h_u‖; rounding may leave a square slightly below zero."""
+        return math.sqrt(max(float(weights @ self.gram @ weights), 0.0))
+
+    def objective(self, weights: Vector) -> float:
+        return float(self.inner @ weights) + self.radius * self.length(weights)
+
+    def worst(self, lift: Vector) -> float:
+        """min_u ⟨h_u, d⟩ for d = g0 + Σ lift_u h_u."""
+        return float((self.inner + self.gram @ lift).min())
+
+    def lift(self, weights: Vector) -> Vector:
+        """What the direction adds to the reference: c · g_γ / ‖g_γ‖ as coefficients of the rows (zero where g_γ is)."""
+        length = self.length(weights)
+        scale = self.radius / length if length > 0 else 0.0
+        return weights * scale if math.isfinite(scale) else np.zeros_like(weights)
+
+
+def certify(
+    gram: Matrix, reference: Vector, kappa: float, weights: Vector, coefficients: Vector, rows: npt.NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Objective F(weights) and gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows, from the unscaled Gram matrix."""
+    inner = gram @ reference
+    radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
+    objective = _Problem(gram, inner, radius).objective(weights)
+    return objective, objective - float((gram @ coefficients)[rows].min())
+
+
+# --- the exact solver -------------------------------------------------------------------------------------------------------------------
+
+
+def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vector]:
+    """``solve`` on arguments that are known to be good."""
+    count = len(gram)
+    largest = float(np.diag(gram).max())
+    rows = np.diag(gram) > ZERO_ROW**2 * largest
+    if not rows.any():  # nothing moved: any direction is as good as any other
+        return Solution(np.full(count, 1.0 / count), 0.0, 0.0, 0, True, reference.copy())
+    if not rows.all():
+        _log.info("updates of length zero get weight 0: %s", np.flatnonzero(~rows).tolist())
+    scaled = gram / largest
+    inner = scaled @ reference
+    radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
+    target = float(np.diag(scaled).mean())
+    search = _Search(_Problem(scaled[np.ix_(rows, rows)], inner[rows], radius), TOLERANCE * target, reference[rows])
+    search.run()
+
+    weights, coefficients = np.zeros(count), reference.copy()
+    weights[rows] = search.weights
+    coefficients[rows] += search.lift
+    objective, gap = certify(gram, reference, kappa, weights, coefficients, rows)
+    limit = (HULL_TOLERANCE if search.in_hull else TOLERANCE) * float(np.diag(gram).mean())
+    return Solution(weights, objective, gap, search.iterations, gap <= limit, coefficients)
+
+
+class _Search:
+    """Newton's method on the optimal value.
+
+    The optimum is the largest F for which {d : ⟨h_u, d⟩ ≥ F for all u} meets the ball, that is for which the distance of g0 from this set,
+    convex and increasing in F, equals c. Each distance is a projection (`_Projection`). Its multipliers, normalised, are weights γ on the
+    simplex, and F(γ) is the next Newton iterate: it comes down from above, and quadratically so near the end.
+
+    At F = 0 the set is a cone. Where zero lies in the convex hull of the rows and the cone meets the ball, the optimum is 0, g_γ vanishes
+    and the formula for d is 0/0. The projection on the cone is then the optimal direction that is nearest to g0.
+    """
+
+    def __init__(self, problem: _Problem, tolerance: float, reference: Vector) -> None:
+        self.problem = problem
+        self.tolerance = tolerance
+        self.lengths = np.sqrt(np.diag(problem.gram))
+        # Rows of length one: the multipliers of the projection take up the lengths, which may be a million-fold apart.
+        self.cosines = problem.gram / np.outer(self.lengths, self.lengths)
+        self.projection = _Projection(self.cosines)
+        self.cone: Vector | None = None
+        self.cone_tried = False
+        self.iterations = 0
+        self.gap = math.inf
+        self.in_hull = False
+        self.weights = self._start(reference)
+        self.lift = problem.lift(self.weights)
+
+    def run(self) -> None:
+        if self.problem.radius == 0.0:  # the ball is a point, the certificate the row with the smallest inner product
+            lowest = np.eye(1, len(self.lengths), int(self.problem.inner.argmin()))[0]
+            self._offer(lowest, np.zeros_like(lowest), in_hull=False)
+            return
+        weights, value, stalled = self.weights, math.inf, 0
+        for _ in range(60):
+            before = self.gap
+            if not self.cone_tried and self.problem.length(weights) < 1e-3 * float(weights @ self.lengths):
+                weights = self._try_cone(weights)
+            if self.cone is not None:
+                self._offer(weights, self.cone, in_hull=True)
+            if self.gap > self.tolerance:
+                self._offer(weights, self.problem.lift(weights), in_hull=False)
+            stalled = 0 if self.gap < 0.7 * before else stalled + 1
+            if self.gap <= self.tolerance or stalled > 6:
+                return
+            value = min(value, self.problem.objective(weights))
+            multipliers = self._project(self.projection, value)
+            if not multipliers.any():
+                return
+            weights = multipliers / multipliers.sum()
+
+    def _start(self, reference: Vector) -> Vector:
+        """The best of some weights that cost nothing."""
+        vertex = np.zeros(len(self.lengths))
+        vertex[(self.problem.inner + self.problem.radius * self.lengths).argmin()] = 1.0
+        starts = [np.full(len(vertex), 1.0 / len(vertex)), vertex]
+        if reference.any():
+            starts.append(reference / reference.sum())
+        return min(starts, key=self.problem.objective)
+
+    def _project(self, projection: _Projection, value: float) -> Vector:
+        """Multipliers of the projection of g0 on {d : ⟨h_u, d⟩ ≥ value}."""
+        before = projection.solves
+        multipliers = projection.solve((self.problem.inner - value) / self.lengths) / self.lengths
+        self.iterations += projection.solves - before
+        return multipliers
+
+    def _try_cone(self, weights: Vector) -> Vector:
+        """Project g0 on the cone. If that leaves the ball, the optimum is negative, and what the projection gives are better weights."""
+        self.cone_tried = True
+        projection, multipliers = _Projection(self.cosines), np.zeros_like(weights)
+        for _ in range(8):
+            slack = self.problem.inner + self.problem.gram @ multipliers
+            if slack.min() >= -self.tolerance / 10 and float(multipliers @ slack) <= self.tolerance / 10:
+                break
+            multipliers = self._project(projection, 0.0)
+        if self.problem.length(multipliers) <= self.problem.radius * (1 + 1e-9):
+            self.cone = multipliers
+            return weights
+        self.projection = projection
+        return multipliers / multipliers.sum()
+
+    def _offer(self, weights: Vector, lift: Vector, in_hull: bool) -> None:
+        gap = self.problem.objective(weights) - self.problem.worst(lift)
+        if gap < self.gap:
+            self.weights, self.lift, self.gap, self.in_hull = weights, lift, gap, in_hull
+
+
+class _Projection:
+    """min over μ ≥ 0 of ½ μᵀRμ + linearᵀμ, for one R with unit diagonal, perhaps singular, and a series of linear terms.
+
+    Proximal steps make every system regular, and keep the solution of the singular problem since they start from the last one. A step is solved
+    by principal pivoting on the support: solve on it, then exchange all entries with a wrong sign (Júdice and Pires, 1994). Where
+    this does not settle, a larger ridge makes the rows more nearly orthogonal and the pivoting easier.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.ridge = 1e-8
+        self.multipliers = np.zeros(len(matrix))
+        self.support = np.zeros(len(matrix), dtype=np.bool_)
+        self.solves = 0
+
+    def solve(self, linear: Vector) -> Vector:
+        """One proximal step, which is the solution up to the ridge; the ridge shrinks from call to call."""
+        for _ in range(6):
+            ridge = self.ridge * len(linear)
+            found = self._pivot(linear - ridge * self.multipliers, ridge)
+            if found is not None:
+                self.multipliers, self.support = found
+                self.ridge = max(self.ridge * 1e-2, 1e-14)
+                break
+            self.ridge *= 1e3
+        return self.multipliers
+
+    def _pivot(self, linear: Vector, ridge: float) -> tuple[Vector, npt.NDArray[np.bool_]] | None:
+        support, fewest, patience = self.support, len(linear) + 1, 3
+        while patience >= 0:
+            self.solves += 1
+            inside = np.flatnonzero(support)
+            block = self.matrix[np.ix_(inside, inside)]
+            block.flat[:: len(inside) + 1] += ridge
+            on_support = _solve_positive(block, -linear[inside])
+            if on_support is None:
+                return None
+            multipliers = np.zeros(len(linear))
+            multipliers[inside] = on_support
+            slack = self.matrix[:, inside] @ on_support + linear
+            wrong = np.where(support, multipliers, slack) < -1e-14 * float(np.abs(multipliers).max())
+            count = int(wrong.sum())
+            if count == 0:
+                return np.maximum(multipliers, 0.0), support
+            patience = 3 if count < fewest else patience - 1
+            fewest = min(fewest, count)
+            support = support ^ wrong
+        return None
+
+
+def _solve_positive(matrix: Matrix, right: Vector) -> Vector | None:
+    """x with matrix · x = right by Cholesky, None where the matrix is not positive definite.
+
+    NumPy has no triangular solve; substitution by blocks is half the work of its general solver.
+    """
+    try:
+        lower = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+    solution = right.copy()
+    blocks = [slice(first, first + 48) for first in range(0, len(right), 48)]
+    for block in blocks:
+        solution[block] -= lower[block, : block.start] @ solution[: block.start]
+        solution[block] = np.linalg.solve(lower[block, block], solution[block])
+    for block in reversed(blocks):
+        solution[block] -= lower[block.stop :, block].T @ solution[block.stop :]
+        solution[block] = np.linalg.solve(lower[block, block].T, solution[block])
+    return solution
+
+
+# --- the published solver ---------------------------------------------------------------------------------------------------------------
+
+
+@overload
+def solve_reference(
+    gram: Tensor,
+    kappa: float,
+    steps: int = 20,
+    lr: float = 25.0,
+    momentum: float = 0.5,
+    step_size: int | None = None,
+    reference: Weights | None = None,
+) -> Solution[Tensor]: ...
+@overload
+def solve_reference(
+    gram: Array,
+    kappa: float,
+    steps: int = 20,
+    lr: float = 25.0,
+    momentum: float = 0.5,
+    step_size: int | None = None,
+    reference: Weights | None = None,
+) -> Solution[Vector]: ...
+def solve_reference(
+    gram: Array | Tensor,
+    kappa: float,
+    steps: int = 20,
+    lr: float = 25.0,
+    momentum: float = 0.5,
+    step_size: int | None = None,
+    reference: Weights | None = None,
+) -> Solution[Vector] | Solution[Tensor]:
+    """The solver of the published FedOMG code, inherited from CAGrad: momentum SGD on the logits of a softmax.
+
+    It takes ``steps`` steps, halves the learning rate every ``step_size`` of them (never if None) and keeps the best weights seen, the uniform
+    start included. The constants 1e-4 are the code's; they matter for updates shorter than about 1e-2. The certificate is honest as
+    everywhere, so ``converged`` is mostly False; the gap may even be slightly negative where the constants push the direction out of the ball.
+    """
+    matrix = check_gram(gram)
+    weights = check_reference(reference, len(matrix))
+    solution = solve_softmax(matrix, weights, check_kappa(kappa), steps, lr, momentum, step_size)
+    return to_tensors(solution) if isinstance(gram, Tensor) else solution
+
+
+def solve_softmax(
+    gram: Matrix, reference: Vector, kappa: float, steps: int, lr: float, momentum: float, step_size: int | None
+) -> Solution[Vector]:
+    """``solve_reference`` on arguments that are known to be good."""
+    floor = 1e-4
+    scaled = gram / float(np.sqrt(np.diag(gram) + floor).mean()) ** 2
+    inner = scaled @ reference
+    radius = kappa * math.sqrt(max(float(reference @ inner), 0.0) + floor)
+
+    logits, velocity = np.zeros(len(gram)), np.zeros(len(gram))
+    best, lowest = _softmax(logits), math.inf
+    for step in range(steps + 1):
+        weights = _softmax(logits)
+        pull = scaled @ weights
+        length = math.sqrt(max(float(weights @ pull), 0.0) + floor)
+        value = float(weights @ inner) + radius * length
+        if value < lowest:
+            best, lowest = weights, value
+        slope = inner + radius / length * pull
+        velocity = momentum * velocity + weights * (slope - float(weights @ slope))
+        logits = logits - lr * (0.5 ** (step // step_size) if step_size else 1.0) * velocity
+
+    length = math.sqrt(max(float(best @ scaled @ best), 0.0) + floor)
+    coefficients = reference + radius / (length + floor) * best
+    objective, gap = certify(gram, reference, kappa, best, coefficients, np.ones(len(gram), dtype=np.bool_))
+    return Solution(best, objective, gap, steps, abs(gap) <= TOLERANCE * float(np.diag(gram).mean()), coefficients)
+
+
+def _softmax(logits: Vector) -> Vector:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()

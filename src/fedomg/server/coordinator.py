@@ -1,0 +1,32 @@
+"""Everything on the server that is not the model: the phases of a round, what clients are sent beside the model."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from fedomg.core.params import Tensors
+from fedomg.core.records import Reply
+
+
+class Phase(NamedTuple):
+    """One exchange of a round; `updates` marks the one whose replies fill the update matrix."""
+
+    name: str
+    clients: Sequence[int]
+    updates: bool = False
+
+
+class Coordinator:
+    """One exchange a round and nothing beside the model. A method overrides what it adds."""
+
+    def phases(self, round: int, cohort: Sequence[int]) -> Sequence[Phase]:
+        return (Phase("fit", cohort, updates=True),)
+
+    def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
+        """What this client is sent beside the model, in training phases and in views."""
+        return {}
+
+    def collect(self, phase: str, replies: Sequence[Reply], updates: Tensor | None, state: Tensors) -> Tensors:
+        """The state after a phase."""
+        return state

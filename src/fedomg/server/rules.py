@@ -1,0 +1,34 @@
+"""From the Gram matrix of the updates and the reference weights to the coefficients of the updates."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+Needs = Literal["sums", "individual"]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The direction is `coefficients @ updates`. The rest says how a matching rule came to them."""
+
+    coefficients: Tensor
+    weights: Tensor | None = None
+    objective: float | None = None
+    gap: float | None = None
+    converged: bool | None = None
+
+
+class Rule(Protocol):
+    needs: Needs
+
+    def combine(self, gram: Tensor, reference: Tensor) -> Combination: ...
+
+
+class Mean:
+    """The weighted mean of the updates."""
+
+    needs: Needs = "sums"
+
+    def combine(self, gram: Tensor, reference: Tensor) -> Combination:
+        return Combination(reference)

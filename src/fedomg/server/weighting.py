@@ -1,0 +1,34 @@
+"""How much each client counts in the reference aggregate."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedomg.core.params import Tensors
+from fedomg.core.records import Reply
+
+
+class Weighting(Protocol):
+    def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
+        """Weights that sum to one over these replies (float64), and the state for the next round."""
+        ...
+
+
+class Samples:
+    """By the number of training examples."""
+
+    def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
+        counts = torch.tensor([reply.samples for reply in replies], dtype=torch.float64)
+        return counts / counts.sum(), state
+
+
+class Uniform:
+    """Every client the same."""
+
+    def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
+        return torch.full((len(replies),), 1 / len(replies), dtype=torch.float64), state
+
+
+WEIGHTINGS: dict[str, type[Samples] | type[Uniform]] = {"samples": Samples, "uniform": Uniform}
