@@ -35,7 +35,7 @@ def demo(
 @app.command()
 def run(
     config: Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")],
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as local.lr=0.01.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: local.lr=0.01.")] = None,
     out: Annotated[Path | None, OUT] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
 ) -> None:

@@ -117,10 +117,10 @@ def test_no_test_picture_looks_like_a_training_picture_of_its_domain(dataset: Da
 
 
 def test_pictures_are_on_white_and_show_something(dataset: Dataset) -> None:
-    edges = torch.cat([dataset.inputs[:, :, 0], dataset.inputs[:, :, -1]], dim=2).float().mean(dim=(1, 2))
+    corners = dataset.inputs[:, :, [0, 0, -1, -1], [0, -1, 0, -1]].flatten(1).amin(dim=1)
     for domain in range(len(DOMAINS)):
         here = dataset.domains == domain
-        assert edges[here].median() > 250, DOMAINS[domain]  # some drawings touch the edge
+        assert (corners[here] >= 250).float().mean() > 0.75, DOMAINS[domain]  # some drawings fill their square
         darkest = dataset.inputs[here].flatten(1).min(dim=1).values
         assert (darkest < 200).float().mean() > 0.99, DOMAINS[domain]
 

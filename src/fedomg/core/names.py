@@ -1,7 +1,16 @@
 """Messages for names that nobody knows."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+from fedomg.core.errors import UserError
+
+
+def known(what: str, name: str, names: Collection[str]) -> str:
+    """The name itself, where it is one of these."""
+    if name not in names:
+        raise UserError(unknown_name(what, name, names))
+    return name
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,10 @@ def largest_class(federation: Federation) -> tuple[str, dict[str, float]]:
     for test in tests:
         for domain in test.dataset.domains[test.indices].unique().tolist():
             domains.setdefault(domain, []).append(test.labels[test.dataset.domains[test.indices] == domain])
-    scores = {"global": share(torch.cat([test.labels for test in tests])), "worst_group": min(share(torch.cat(d)) for d in domains.values())}
+    scores = {
+        "global": share(torch.cat([test.labels for test in tests])),
+        "worst_group": min(share(torch.cat(d)) for d in domains.values()),
+    }
     if federation.target is not None:
         scores["target"] = share(federation.target.test.labels)
     return federation.dataset.class_names[label], scores

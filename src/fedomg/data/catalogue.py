@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedomg.core.errors import UserError
-from fedomg.core.names import unknown_name
+from fedomg.core.names import known
 from fedomg.core.rng import derive
 from fedomg.data.dataset import Dataset
 from fedomg.data.options import DataOptions
@@ -32,20 +32,27 @@ def _rect4(options: DataOptions, seed: int) -> Dataset:
     return rect4.load(derive(seed, "rect4"), options.points, options.shift)
 
 
-SOURCES = {
-    source.name: source
-    for source in (
-        Source("emoji", "the same emoji drawn by different hands; part of the package", ("contrast", "fluent3d", "line", "noto", "openmoji", "twemoji"), False, lambda options, seed: emoji.load()),
-        Source("rect4", "the paper's toy: four rectangles in the plane, two classes", ("domain1", "domain2", "domain3", "domain4"), False, _rect4),
-        Source("folder", "any folder in the layout domain/class/image", (), True, _folder),
-    )
-}
+EMOJI = Source(
+    name="emoji",
+    summary="the same emoji drawn by different hands; part of the package",
+    domains=("contrast", "fluent3d", "line", "noto", "openmoji", "twemoji"),
+    needs_root=False,
+    load=lambda options, seed: emoji.load(),
+)
+RECT4 = Source(
+    name="rect4",
+    summary="the paper's toy: four rectangles in the plane, two classes",
+    domains=("domain1", "domain2", "domain3", "domain4"),
+    needs_root=False,
+    load=_rect4,
+)
+FOLDER = Source(name="folder", summary="any folder in the layout domain/class/image", domains=(), needs_root=True, load=_folder)
+
+SOURCES = {source.name: source for source in (EMOJI, RECT4, FOLDER)}
 
 
 def load_dataset(name: str, options: DataOptions, seed: int) -> Dataset:
-    if name not in SOURCES:
-        raise UserError(unknown_name("data set", name, SOURCES))
-    return SOURCES[name].load(options, seed)
+    return SOURCES[known("data set", name, SOURCES)].load(options, seed)
 
 
 def catalogue() -> list[dict[str, Any]]:

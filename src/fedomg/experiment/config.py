@@ -12,10 +12,13 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, Validati
 
 from fedomg import methods
 from fedomg.core.errors import UserError
+from fedomg.core.names import known
 from fedomg.core.options import Options
+from fedomg.data.catalogue import SOURCES
 from fedomg.data.options import DataOptions
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.local.options import LocalOptions
+from fedomg.models import MODELS
 from fedomg.server.omg import OMGOptions, preset_defaults
 from fedomg.server.options import AggregatorOptions, ServerOptions
 
@@ -24,6 +27,11 @@ Table = dict[str, Any]
 
 class ModelOptions(Options):
     name: str = Field("cnn", description="which model")
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return known("model", name, MODELS)
 
 
 class EngineOptions(Options):
@@ -60,6 +68,11 @@ class Config(Options):
     @classmethod
     def _canonical_method(cls, name: str) -> str:
         return methods.parse(name).canonical
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, name: str) -> str:
+        return known("data set", name, SOURCES)
 
     @field_validator("local", mode="before")
     @classmethod
@@ -147,7 +160,8 @@ def _explain(error: ValidationError, options: type[BaseModel], prefix: tuple[str
         return _unknown_key(key, options, prefix, location, method)
     if first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{key} is a table of its own: write [{key}] (got {first['input']!r})"
-    message = "; or ".join(dict.fromkeys(e["msg"].removeprefix("Input ") for e in error.errors() if e["loc"][: len(location)] == first["loc"][: len(location)]))
+    messages = [e["msg"].removeprefix("Input ") for e in error.errors() if e["input"] == first["input"]]
+    message = "; or ".join(dict.fromkeys(messages))
     return f"{key} {message} (got {first['input']!r})"
 
 

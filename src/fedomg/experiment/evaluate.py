@@ -1,7 +1,7 @@
 """The evaluation views. A view is a phase like any other: it runs where the data are, on copies, and changes no state."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ GLOBAL, PERSONALISED, ADAPTED = VIEW + "global", VIEW + "personalised", VIEW + "
 VALIDATION = VIEW + "validation"
 POOLED = "all"
 
-Every = int | Literal["last", "never"]
+Every = Annotated[int, Field(ge=1)] | Literal["last", "never"]
 Numbers = dict[str, Any]
 
 
@@ -35,7 +35,7 @@ class EvaluateOptions(Options):
 
     def due(self, view: str, round: int, rounds: int) -> bool:
         every: Every = self.global_ if view == "global" else getattr(self, view)
-        if every == "never" or every == 0:
+        if every == "never":
             return False
         return round == rounds or (every != "last" and round % every == 0)
 

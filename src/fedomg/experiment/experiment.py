@@ -26,6 +26,7 @@ from fedomg.experiment.site import LocalSite
 from fedomg.experiment.state import ServerState
 from fedomg.local.loop import Task
 from fedomg.local.trainer import Trainer
+from fedomg.methods.method import Method
 from fedomg.models import build_model
 from fedomg.omg import gram_matrix
 from fedomg.server.aggregator import Aggregate, merge_buffers
@@ -39,10 +40,10 @@ Record = dict[str, Any]
 class Experiment:
     """Everything that a configuration describes, built once. The state goes in and out of its methods."""
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    def __init__(self, config: Config, federation: Federation, method: Method | None = None) -> None:
         self.config = config
         self.federation = federation
-        self._method = methods.build(config.method, config.aggregator)
+        self._method = method or methods.build(config.method, config.aggregator)
         self._trainer = self._method.trainer
         self._model = _initial_model(config, federation, self._trainer)
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
@@ -62,7 +63,14 @@ class Experiment:
 
     def untrained(self, state: ServerState) -> Record:
         """The record of round 0."""
-        return {"round": 0, "cohort": [], "dropped": [], **self._evaluated(state, _Clock(), {"down": 0, "up": 0}), "clients": {}, "server": None}
+        return {
+            "round": 0,
+            "cohort": [],
+            "dropped": [],
+            **self._evaluated(state, _Clock(), {"down": 0, "up": 0}),
+            "clients": {},
+            "server": None,
+        }
 
     def advance(self, state: ServerState) -> tuple[ServerState, Record]:
         """One round: training phases, aggregation, the step, the views."""

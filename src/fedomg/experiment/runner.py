@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedomg.core.errors import UserError
-from fedomg.report import select
 from fedomg.experiment.checkpoint import CheckpointFolder
 from fedomg.experiment.config import Config, flat, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
 from fedomg.experiment.state import ServerState
+from fedomg.report import select
 
 METRICS, RESULT, CONFIG, CHECKPOINT = "metrics.jsonl", "result.json", "config.toml", "checkpoint"
 Observer = Callable[[Record], None]
@@ -23,7 +23,7 @@ Observer = Callable[[Record], None]
 def run(config: Config, out: Path, resume: bool = False, observe: Observer = lambda record: None) -> dict[str, Any]:
     """Runs what is left of an experiment and returns its result; `observe` sees every record, those before a resume too."""
     folder = RunFolder(out, config)
-    folder.open(resume)
+    folder.refuse_another_run(resume)
     if finished := folder.finished():
         for record in finished[0]:
             observe(record)
@@ -50,22 +50,17 @@ class RunFolder:
         self._config = config
         self._checkpoint = CheckpointFolder(out / CHECKPOINT)
 
-    def open(self, resume: bool) -> None:
-        """Refuses to touch another run's results."""
-        make_folder(self._out)
+    def refuse_another_run(self, resume: bool) -> None:
+        """Nothing that is there is touched before it is clear that it belongs to this run."""
         if (self._out / METRICS).exists() and not resume:
             raise UserError(f"{self._out} holds a run already; continue it with --resume, or name another folder with --out")
-        if resume and self._checkpoint.exists():
-            self._refuse_other_configuration()
-        else:
-            write_atomically(self._out / CONFIG, to_toml(self._config).encode())
-
-    def _refuse_other_configuration(self) -> None:
+        if not self._checkpoint.exists():
+            return
         before, now = flat(tomllib.loads((self._out / CONFIG).read_text(encoding="utf-8"))), flat(self._config.table())
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key) and not key.startswith("engine."):
                 raise UserError(
-                    f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; resume it with its own {CONFIG}, or name another --out"
+                    f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; resume with its {CONFIG} or name another --out"
                 )
 
     def finished(self) -> tuple[list[Record], dict[str, Any]] | None:
@@ -78,6 +73,8 @@ class RunFolder:
     def restore(self, experiment: Experiment) -> tuple[ServerState, list[Record]]:
         """The last finished round and the records up to it; what was written after it is cut off."""
         if not self._checkpoint.exists():
+            make_folder(self._out)
+            write_atomically(self._out / CONFIG, to_toml(self._config).encode())
             (self._out / METRICS).unlink(missing_ok=True)
             return experiment.initial_state(), []
         checkpoint = self._checkpoint.load()
@@ -90,7 +87,7 @@ class RunFolder:
         path = self._out / METRICS
         lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
         if len(lines) < count:
-            raise UserError(f"{path} holds {len(lines)} of {count} finished records, so the run cannot be resumed; start it anew in another folder")
+            raise UserError(f"{path} lacks finished records ({len(lines)} of {count}), so it cannot be resumed; start it in another folder")
         return lines
 
     def keep(self, experiment: Experiment, state: ServerState, record: Record) -> Record:

@@ -1,6 +1,7 @@
 """Where the data are: training phases go to the method's trainer, views to evaluation."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -52,7 +53,7 @@ class LocalSite:
         self._trainer.fit(visit)
         return self._trainer.predictor(visit)
 
-    _predictors: dict[str, Callable[["LocalSite", Visit], Predictor]] = {
+    _predictors: ClassVar[dict[str, Callable[["LocalSite", Visit], Predictor]]] = {
         GLOBAL: _global,
         VALIDATION: _global,
         PERSONALISED: _personalised,

@@ -11,5 +11,5 @@ def cross_entropy(visit: Visit, batches: list[Batch]) -> Tensor:
     """The gradient of the mean cross-entropy of one batch."""
     (batch,) = batches
     loss = F.cross_entropy(visit.model.module(batch.inputs), batch.labels)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return loss.detach()

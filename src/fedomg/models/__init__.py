@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from fedomg.core.errors import UserError
-from fedomg.core.names import unknown_name
+from fedomg.core.names import known
 from fedomg.models.cnn import cnn
 from fedomg.models.linear import linear
 from fedomg.models.split import SplitModel
@@ -12,6 +11,4 @@ MODELS: dict[str, Callable[[tuple[int, ...], int], SplitModel]] = {"cnn": cnn, "
 
 
 def build_model(name: str, shape: tuple[int, ...], classes: int) -> SplitModel:
-    if name not in MODELS:
-        raise UserError(unknown_name("model", name, MODELS))
-    return MODELS[name](shape, classes)
+    return MODELS[known("model", name, MODELS)](shape, classes)

@@ -9,7 +9,9 @@ from fedomg.models.split import SplitModel
 def cnn(shape: tuple[int, ...], classes: int) -> SplitModel:
     """582,026 parameters at 1x28x28 and 10 classes, 878,538 at 3x32x32 and 10, 924,708 at 3x32x32 and 100."""
     if len(shape) != 3 or min(shape[1:]) < 16:
-        raise UserError(f'model "cnn" needs images of at least 16 x 16 pixels, the data set has inputs of shape {tuple(shape)}; try "linear"')
+        raise UserError(
+            f'model "cnn" needs images of at least 16 x 16 pixels, the data set has inputs of shape {tuple(shape)}; try "linear"'
+        )
     channels, height, width = shape
     pooled = 64 * _after_two_blocks(height) * _after_two_blocks(width)
     body = nn.Sequential(

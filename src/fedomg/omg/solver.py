@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, overload
 
@@ -160,14 +161,14 @@ class _Problem:
 
     def length(self, weights: Vector) -> float:
         """‖Σ weights_u h_u‖; rounding may leave a square slightly below zero."""
-        return math.sqrt(max(float(weights @ self.gram @ weights), 0.0))
+        return math.sqrt(max(float(weights @ _times(self.gram, weights)), 0.0))
 
     def objective(self, weights: Vector) -> float:
         return float(self.inner @ weights) + self.radius * self.length(weights)
 
     def worst(self, lift: Vector) -> float:
         """min_u ⟨h_u, d⟩ for d = g0 + Σ lift_u h_u."""
-        return float((self.inner + self.gram @ lift).min())
+        return float((self.inner + _times(self.gram, lift)).min())
 
     def lift(self, weights: Vector) -> Vector:
         """What the direction adds to the reference: c · g_γ / ‖g_γ‖ as coefficients of the rows (zero where g_γ is)."""
@@ -203,7 +204,8 @@ def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vecto
     radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
     target = float(np.diag(scaled).mean())
     search = _Search(_Problem(scaled[np.ix_(rows, rows)], inner[rows], radius), TOLERANCE * target, reference[rows])
-    search.run()
+    with _one_thread():
+        search.run()
 
     weights, coefficients = np.zeros(count), reference.copy()
     weights[rows] = search.weights
@@ -283,7 +285,7 @@ class _Search:
         self.cone_tried = True
         projection, multipliers = _Projection(self.cosines), np.zeros_like(weights)
         for _ in range(8):
-            slack = self.problem.inner + self.problem.gram @ multipliers
+            slack = self.problem.inner + _times(self.problem.gram, multipliers)
             if slack.min() >= -self.tolerance / 10 and float(multipliers @ slack) <= self.tolerance / 10:
                 break
             multipliers = self._project(projection, 0.0)
@@ -331,14 +333,14 @@ class _Projection:
         while patience >= 0:
             self.solves += 1
             inside = np.flatnonzero(support)
-            block = self.matrix[np.ix_(inside, inside)]
+            block = self.matrix[inside][:, inside] if len(inside) < len(support) else self.matrix.copy()
             block.flat[:: len(inside) + 1] += ridge
             on_support = _solve_positive(block, -linear[inside])
             if on_support is None:
                 return None
             multipliers = np.zeros(len(linear))
             multipliers[inside] = on_support
-            slack = self.matrix[:, inside] @ on_support + linear
+            slack = _times(self.matrix, multipliers) + linear
             wrong = np.where(support, multipliers, slack) < -1e-14 * float(np.abs(multipliers).max())
             count = int(wrong.sum())
             if count == 0:
@@ -350,23 +352,28 @@ class _Projection:
 
 
 def _solve_positive(matrix: Matrix, right: Vector) -> Vector | None:
-    """x with matrix · x = right by Cholesky, None where the matrix is not positive definite.
-
-    NumPy has no triangular solve; substitution by blocks is half the work of its general solver.
-    """
-    try:
-        lower = np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
+    """x with matrix · x = right by Cholesky, None where the matrix is not positive definite."""
+    lower, failed = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
+    if int(failed):
         return None
-    solution = right.copy()
-    blocks = [slice(first, first + 48) for first in range(0, len(right), 48)]
-    for block in blocks:
-        solution[block] -= lower[block, : block.start] @ solution[: block.start]
-        solution[block] = np.linalg.solve(lower[block, block], solution[block])
-    for block in reversed(blocks):
-        solution[block] -= lower[block.stop :, block].T @ solution[block.stop :]
-        solution[block] = np.linalg.solve(lower[block, block].T, solution[block])
+    solution: Vector = torch.cholesky_solve(torch.from_numpy(right)[:, None], lower)[:, 0].numpy()
     return solution
+
+
+def _times(matrix: Matrix, vector: Vector) -> Vector:
+    product: Vector = torch.mv(torch.from_numpy(matrix), torch.from_numpy(vector)).numpy()
+    return product
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads gain nothing on matrices this small, wait for each other on busy cores, and make the last bits depend on their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 # --- the published solver ---------------------------------------------------------------------------------------------------------------

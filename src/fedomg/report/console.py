@@ -164,7 +164,9 @@ def _demo_table(folders: Sequence[Path], baselines: Mapping[str, Mapping[str, fl
     views = ("target", "global", "worst_group")
     runs = [read_run(folder) for folder in folders]
     rules = {selected_round(run.records)[0] for run in runs}
-    caption = f"accuracy in %, mean ± standard deviation over seeds; round selected by {' and '.join(sorted(rules))} data of the source domains"
+    caption = (
+        f"accuracy in %, mean ± standard deviation over seeds; round selected by {' and '.join(sorted(rules))} data of the source domains"
+    )
     table = Table("method", *(VIEW_TITLES[view] for view in views), caption=caption, caption_justify="left")
     for row in summary(runs, "selected"):
         table.add_row(row.method, *(_spread(row.views.get(view)) for view in views))

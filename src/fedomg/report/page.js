@@ -131,14 +131,17 @@
     }
   })();
 
+  /** A method's name that wraps before "+omg" or its settings rather than inside a word. */
+  const breakable = (name) => name.split(/(?=[+(])/).flatMap((part) => [el("wbr"), part]);
+
   const swatch = ({ color, dash }) =>
     svg("svg", { class: "swatch", viewBox: "0 0 20 8", "aria-hidden": "true" },
       svg("line", { x1: 1, x2: 19, y1: 4, y2: 4, style: `stroke:${color}`, "stroke-width": 3.5, "stroke-dasharray": dash, "stroke-linecap": dash ? null : "round" }));
 
+  const manyDatasets = new Set(data.scopes.map((scope) => scope.dataset).filter((name) => name !== null)).size > 1;
   function scopeName(index) {
     const { dataset, target } = data.scopes[index];
-    const manyDatasets = new Set(data.scopes.map((scope) => scope.dataset)).size > 1;
-    return [manyDatasets && dataset, target || (manyDatasets ? null : dataset || "all runs")].filter(Boolean).join(": ");
+    return [manyDatasets && dataset, target || "no unseen domain"].filter(Boolean).join(": ");
   }
   const shownScopes = () => (state.scope === "all" ? range(data.scopes.length) : [Number(state.scope)]);
   const isShown = (item) => !state.hidden.has(item.method) && (state.scope === "all" || item.scope === Number(state.scope));
@@ -570,7 +573,7 @@
     const x = (value) => (high > low ? 4 + (108 * (value - low)) / (high - low) : 58);
     return svg("svg", { class: "strip", viewBox: "0 0 116 10", "aria-hidden": "true" },
       svg("line", { x1: 0, x2: 116, y1: 5, y2: 5, style: "stroke:var(--rule)" }),
-      values.map((value) => svg("circle", { cx: x(value), cy: 5, r: 3, style: `fill:${color}`, opacity: 0.55 })),
+      values.map((value) => svg("circle", { cx: x(value), cy: 5, r: 3, style: `fill:${color}`, opacity: 0.7 })),
       values.length > 1 && svg("line", { x1: x(mean), x2: x(mean), y1: 0, y2: 10, style: `stroke:${color}`, "stroke-width": 2 }));
   }
 
@@ -599,7 +602,7 @@
     const manyScopes = data.scopes.length > 1;
     const head = el("tr", {}, header("method", "Method"), manyScopes && header("scope", "Target"), views.map((view) => header(view, VIEWS[view], true)), header("seed", byRun ? "Seed" : "Seeds"));
     const body = sorted(rows).map((row) => el("tr", { "data-method": row.method },
-      el("td", { class: "name" }, el("div", {}, swatch(methodStyles.get(row.method)), el("span", {}, row.method))),
+      el("td", { class: "name" }, el("div", {}, swatch(methodStyles.get(row.method)), el("span", {}, breakable(row.method)))),
       manyScopes && el("td", {}, scopeName(row.scope)),
       views.map((view) => valueCell(row, view, bounds[view], !byRun && contested(row) && row.views[view] && row.views[view].mean === best[view].get(row.scope))),
       el("td", {}, byRun ? String(row.seeds[0] ?? MISSING) : String(row.seeds.length))));

@@ -1,0 +1,62 @@
+"""Tiny data sets and experiments that tests share."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedomg.data.dataset import Dataset
+from fedomg.data.examples import Examples
+from fedomg.data.federation import Client, Federation
+from fedomg.experiment.config import Config, make_config
+from fedomg.experiment.experiment import Experiment, build_federation
+from fedomg.experiment.state import ServerState
+
+TINY: dict[str, Any] = {
+    "dataset": "rect4",
+    "data": {"points": 40},
+    "model": {"name": "linear"},
+    "rounds": 3,
+    "local": {"lr": 0.1, "batch_size": 8},
+}
+
+
+def tiny(method: str = "fedavg", *overrides: str, **keys: Any) -> Config:
+    """A configuration that runs in milliseconds."""
+    return make_config({**TINY, "method": method, **keys}, overrides)
+
+
+def experiment(config: Config) -> Experiment:
+    return Experiment(config, build_federation(config))
+
+
+def run_rounds(trial: Experiment, rounds: int | None = None) -> tuple[ServerState, list[dict[str, Any]]]:
+    """The state after some rounds, and their records."""
+    state, records = trial.initial_state(), []
+    for _ in range(rounds or trial.config.rounds):
+        state, record = trial.advance(state)
+        records.append(record)
+    return state, records
+
+
+def shared_after(config: Config, rounds: int | None = None) -> Tensor:
+    return run_rounds(experiment(config), rounds)[0].shared
+
+
+def federation_of(inputs: Sequence[Tensor], labels: Sequence[Tensor], classes: int = 2) -> Federation:
+    """One client for each pair of inputs and labels; they train and test on the same examples."""
+    domains = torch.cat([torch.full((len(part),), index) for index, part in enumerate(labels)])
+    names = tuple(f"d{index}" for index in range(len(labels)))
+    dataset = Dataset(torch.cat(list(inputs)), torch.cat(list(labels)), domains, tuple(map(str, range(classes))), names)
+    clients = []
+    for index, name in enumerate(names):
+        rows = Examples(dataset, (domains == index).nonzero().flatten())
+        clients.append(Client(index, name, train=rows, validation=Examples(dataset, rows.indices[:0]), test=rows))
+    return Federation(dataset, tuple(clients), None)
+
+
+def write_toml(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
