@@ -52,8 +52,8 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="The page to write; by default report.html in the first folder.")] = None,
 ) -> None:
     """Write one self-contained HTML page that compares runs."""
+    from fedomg.experiment.select import find_runs
     from fedomg.report.html import write_report
-    from fedomg.report.select import find_runs
 
     page = write_report(find_runs(folders), out or folders[0] / "report.html")
     typer.echo(f"wrote {page}")

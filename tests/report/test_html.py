@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedomg.core.errors import UserError
+from fedomg.experiment.select import read_run
 from fedomg.report.html import summarise, write_report
-from fedomg.report.select import read_run
 
 WriteRun = Callable[..., Path]
 EVIL = "</script><img src=x onerror=alert(1)><!--"

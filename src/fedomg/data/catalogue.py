@@ -7,7 +7,6 @@ from typing import Any
 
 from fedomg.core.errors import UserError
 from fedomg.core.names import known
-from fedomg.core.rng import derive
 from fedomg.data.dataset import Dataset
 from fedomg.data.options import DataOptions
 from fedomg.data.sources import emoji, folder, rect4
@@ -29,7 +28,7 @@ def _folder(options: DataOptions, seed: int) -> Dataset:
 
 
 def _rect4(options: DataOptions, seed: int) -> Dataset:
-    return rect4.load(derive(seed, "rect4"), options.points, options.shift)
+    return rect4.load(seed, options.points, options.shift)
 
 
 EMOJI = Source(

@@ -154,15 +154,28 @@ def _with(table: Table, path: Sequence[str], value: Any, key: str) -> Table:
 def _explain(error: ValidationError, options: type[BaseModel], prefix: tuple[str, ...], method: str | None = None) -> str:
     """The first thing that is wrong, in one line with its way out."""
     first = error.errors()[0]
-    location = [str(part) for part in first["loc"] if not str(part).startswith(("int", "literal"))]
+    location = _location(first["loc"], options)
     key = ".".join((*prefix, *location))
     if first["type"] == "extra_forbidden":
         return _unknown_key(key, options, prefix, location, method)
     if first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{key} is a table of its own: write [{key}] (got {first['input']!r})"
-    messages = [e["msg"].removeprefix("Input ") for e in error.errors() if e["input"] == first["input"]]
+    depth = len(location)
+    messages = [e["msg"].removeprefix("Input ") for e in error.errors() if e["loc"][:depth] == first["loc"][:depth]]
     message = "; or ".join(dict.fromkeys(messages))
     return f"{key} {message} (got {first['input']!r})"
+
+
+def _location(parts: Sequence[int | str], options: type[BaseModel]) -> list[str]:
+    """The keys down to the value: what follows is the branch of a type that was tried."""
+    keys: list[str] = []
+    for part in map(str, parts):
+        keys.append(part)
+        tables = dict(_tables(options))
+        if part not in tables:
+            break
+        options = tables[part]
+    return keys
 
 
 def _unknown_key(key: str, options: type[BaseModel], prefix: tuple[str, ...], location: list[str], method: str | None) -> str:

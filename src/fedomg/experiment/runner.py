@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedomg.core.errors import UserError
+from fedomg.experiment import select
 from fedomg.experiment.checkpoint import CheckpointFolder
 from fedomg.experiment.config import Config, flat, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
 from fedomg.experiment.state import ServerState
-from fedomg.report import select
 
 METRICS, RESULT, CONFIG, CHECKPOINT = "metrics.jsonl", "result.json", "config.toml", "checkpoint"
 Observer = Callable[[Record], None]
@@ -60,7 +60,7 @@ class RunFolder:
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key) and not key.startswith("engine."):
                 raise UserError(
-                    f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; resume with its {CONFIG} or name another --out"
+                    f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; use its {CONFIG} or another --out"
                 )
 
     def finished(self) -> tuple[list[Record], dict[str, Any]] | None:

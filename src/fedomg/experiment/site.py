@@ -37,19 +37,21 @@ class LocalSite:
         examples = _examples(phase, visit.client)
         if not len(examples):
             return Reply(visit.client.id, tallies={POOLED: Tally()})
-        load(visit)
         predictor = self._predictors[phase](self, visit)
         visit.model.module.eval()
         return Reply(visit.client.id, tallies=tally(predictor, examples, self._batch_size))
 
     def _global(self, visit: Visit) -> Predictor:
+        load(visit, personal=False)
         return self._trainer.global_predictor(visit)
 
     def _personalised(self, visit: Visit) -> Predictor:
+        load(visit)
         self._trainer.personalise(visit)
         return self._trainer.predictor(visit)
 
     def _adapted(self, visit: Visit) -> Predictor:
+        load(visit)
         self._trainer.fit(visit)
         return self._trainer.predictor(visit)
 

@@ -90,19 +90,20 @@ def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
     options, examples = visit.task.options, visit.client.train
     whole, rest = divmod(len(examples), options.batch_size)
     partial = rest > 0 and (whole == 0 or not options.drop_last) and not (rest == 1 and visit.model.has_batchnorm)
-    per_epoch = -(-(whole + partial) // stage.batches)
-    if not per_epoch:
+    used = whole + partial
+    if not used:
         return 0, iter(())
-    steps = options.steps if options.steps is not None else per_epoch * (stage.epochs or options.epochs)
+    steps = options.steps if options.steps is not None else -(-used // stage.batches) * (stage.epochs or options.epochs)
     draw = visit.streams.generator("batches")
-    pieces = (piece for _ in count() for piece in _epoch(stage, per_epoch, options.batch_size, examples, draw))
+    pieces = (piece for _ in count() for piece in _epoch(examples, options.batch_size, used, stage.batches, draw))
     return steps, islice(pieces, steps)
 
 
-def _epoch(stage: Stage, steps: int, batch_size: int, examples: Examples, draw: Generator) -> Iterator[list[Batch]]:
-    pieces = torch.randperm(len(examples), generator=draw).split(batch_size)
-    for step in range(steps):
-        yield [examples.batch(positions) for positions in pieces[step * stage.batches : (step + 1) * stage.batches]]
+def _epoch(examples: Examples, size: int, used: int, a_step: int, draw: Generator) -> Iterator[list[Batch]]:
+    """One shuffled pass, with so many batches for each step."""
+    pieces = torch.randperm(len(examples), generator=draw).split(size)[:used]
+    for start in range(0, used, a_step):
+        yield [examples.batch(positions) for positions in pieces[start : start + a_step]]
 
 
 def _open_optimizer(options: LocalOptions, model: FlatModel, groups: list[Group], state: ClientState) -> torch.optim.Optimizer:

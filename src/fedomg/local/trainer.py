@@ -80,7 +80,11 @@ class Trainer:
         return visit.model.module
 
 
-def load(visit: Visit) -> None:
-    """The model as the client starts from it: what was broadcast, its own part, its own buffers where those stay local."""
+def load(visit: Visit, personal: bool = True) -> None:
+    """The model as the client starts from it: what was broadcast, its own part, its own buffers where those stay local.
+
+    Without `personal` the client's own part is left out: the global model.
+    """
     own = {name.removeprefix(BUFFER): value for name, value in visit.state.items() if name.startswith(BUFFER)}
-    visit.model.load(visit.broadcast.shared, visit.state.get(PERSONAL), {**visit.broadcast.buffers, **own})
+    part = visit.state.get(PERSONAL) if personal else None
+    visit.model.load(visit.broadcast.shared, part, {**visit.broadcast.buffers, **own})

@@ -180,11 +180,11 @@ class _Problem:
 def certify(
     gram: Matrix, reference: Vector, kappa: float, weights: Vector, coefficients: Vector, rows: npt.NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Objective F(weights) and gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows, from the unscaled Gram matrix."""
-    inner = gram @ reference
+    """F(weights) and the gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows, from the Gram matrix as it was given."""
+    inner = _times(gram, reference)
     radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
     objective = _Problem(gram, inner, radius).objective(weights)
-    return objective, objective - float((gram @ coefficients)[rows].min())
+    return objective, objective - float(_times(gram, coefficients)[rows].min())
 
 
 # --- the exact solver -------------------------------------------------------------------------------------------------------------------
@@ -193,26 +193,25 @@ def certify(
 def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vector]:
     """``solve`` on arguments that are known to be good."""
     count = len(gram)
-    largest = float(np.diag(gram).max())
-    rows = np.diag(gram) > ZERO_ROW**2 * largest
+    squares = np.diag(gram)
+    largest = float(squares.max())
+    rows = squares > ZERO_ROW**2 * largest
     if not rows.any():  # nothing moved: any direction is as good as any other
         return Solution(np.full(count, 1.0 / count), 0.0, 0.0, 0, True, reference.copy())
     if not rows.all():
         _log.info("updates of length zero get weight 0: %s", np.flatnonzero(~rows).tolist())
-    scaled = gram / largest
-    inner = scaled @ reference
-    radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
-    target = float(np.diag(scaled).mean())
-    search = _Search(_Problem(scaled[np.ix_(rows, rows)], inner[rows], radius), TOLERANCE * target, reference[rows])
-    with _one_thread():
-        search.run()
-
     weights, coefficients = np.zeros(count), reference.copy()
-    weights[rows] = search.weights
-    coefficients[rows] += search.lift
-    objective, gap = certify(gram, reference, kappa, weights, coefficients, rows)
-    limit = (HULL_TOLERANCE if search.in_hull else TOLERANCE) * float(np.diag(gram).mean())
-    return Solution(weights, objective, gap, search.iterations, gap <= limit, coefficients)
+    with _one_thread():
+        scaled = gram / largest
+        inner = _times(scaled, reference)
+        radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
+        search = _Search(_Problem(scaled[rows][:, rows], inner[rows], radius), TOLERANCE * float(squares.mean()) / largest, reference[rows])
+        search.run()
+        weights[rows] = search.weights
+        coefficients[rows] += search.lift
+        objective, gap = certify(gram, reference, kappa, weights, coefficients, rows)
+    limit = (HULL_TOLERANCE if search.in_hull else TOLERANCE) * float(squares.mean())
+    return Solution(weights, objective, gap, search.iterations, abs(gap) <= limit, coefficients)
 
 
 class _Search:
@@ -244,17 +243,14 @@ class _Search:
     def run(self) -> None:
         if self.problem.radius == 0.0:  # the ball is a point, the certificate the row with the smallest inner product
             lowest = np.eye(1, len(self.lengths), int(self.problem.inner.argmin()))[0]
-            self._offer(lowest, np.zeros_like(lowest), in_hull=False)
+            self._offer(lowest, np.zeros_like(lowest))
             return
-        weights, value, stalled = self.weights, math.inf, 0
+        weights, multipliers, value, stalled = self.weights, np.zeros(0), math.inf, 0
         for _ in range(60):
             before = self.gap
             if not self.cone_tried and self.problem.length(weights) < 1e-3 * float(weights @ self.lengths):
                 weights = self._try_cone(weights)
-            if self.cone is not None:
-                self._offer(weights, self.cone, in_hull=True)
-            if self.gap > self.tolerance:
-                self._offer(weights, self.problem.lift(weights), in_hull=False)
+            self._offer_all(weights, multipliers)
             stalled = 0 if self.gap < 0.7 * before else stalled + 1
             if self.gap <= self.tolerance or stalled > 6:
                 return
@@ -295,10 +291,33 @@ class _Search:
         self.projection = projection
         return multipliers / multipliers.sum()
 
-    def _offer(self, weights: Vector, lift: Vector, in_hull: bool) -> None:
-        gap = self.problem.objective(weights) - self.problem.worst(lift)
+    def _offer_all(self, weights: Vector, multipliers: Vector) -> None:
+        """Keep the best of what these weights and the multipliers that they come from have to offer."""
+        offers = [self.problem.lift(weights)]
+        if self.cone is not None:
+            offers.insert(0, self.cone)  # first, since others may be optimal too but farther from g0
+        if multipliers.any() and self._on_sphere(multipliers):
+            offers.append(multipliers)
+        for lift in offers:
+            if self.gap > self.tolerance:
+                self._offer(weights, lift)
+
+    def _on_sphere(self, lift: Vector) -> bool:
+        """Whether a lift has the length c, as far as a float64 Gram matrix knows lengths.
+
+        Close to the hull, scaling γ to the length c multiplies the rounding of ‖g_γ‖; the multipliers of the projection do not suffer from it.
+        """
+        resolution = 8 * np.finfo(np.float64).eps * float(lift @ self.lengths) ** 2
+        return abs(self.problem.length(lift) ** 2 - self.problem.radius**2) <= resolution
+
+    def _offer(self, weights: Vector, lift: Vector) -> None:
+        gap = abs(self.problem.objective(weights) - self.problem.worst(lift))  # below zero by rounding only
+        if lift is self.cone and not self.in_hull and gap <= HULL_TOLERANCE / TOLERANCE * self.tolerance:
+            self.in_hull, self.gap = True, math.inf  # what was offered before is no better as far as the Gram matrix can tell
+        if self.in_hull and lift is not self.cone and gap > self.tolerance:
+            return
         if gap < self.gap:
-            self.weights, self.lift, self.gap, self.in_hull = weights, lift, gap, in_hull
+            self.weights, self.lift, self.gap = weights, lift, gap
 
 
 class _Projection:
@@ -318,19 +337,19 @@ class _Projection:
 
     def solve(self, linear: Vector) -> Vector:
         """One proximal step, which is the solution up to the ridge; the ridge shrinks from call to call."""
-        for _ in range(6):
+        for exchanges in (20, 40, 80, 160):
             ridge = self.ridge * len(linear)
-            found = self._pivot(linear - ridge * self.multipliers, ridge)
+            found = self._pivot(linear - ridge * self.multipliers, ridge, exchanges)
             if found is not None:
                 self.multipliers, self.support = found
                 self.ridge = max(self.ridge * 1e-2, 1e-14)
                 break
-            self.ridge *= 1e3
+            self.ridge *= 1e2
         return self.multipliers
 
-    def _pivot(self, linear: Vector, ridge: float) -> tuple[Vector, npt.NDArray[np.bool_]] | None:
+    def _pivot(self, linear: Vector, ridge: float, exchanges: int) -> tuple[Vector, npt.NDArray[np.bool_]] | None:
         support, fewest, patience = self.support, len(linear) + 1, 3
-        while patience >= 0:
+        for _ in range(exchanges):
             self.solves += 1
             inside = np.flatnonzero(support)
             block = self.matrix[inside][:, inside] if len(inside) < len(support) else self.matrix.copy()
@@ -347,6 +366,8 @@ class _Projection:
                 return np.maximum(multipliers, 0.0), support
             patience = 3 if count < fewest else patience - 1
             fewest = min(fewest, count)
+            if patience < 0:  # exchanging one entry, always the last, cannot go in circles
+                wrong[: np.flatnonzero(wrong)[-1]] = False
             support = support ^ wrong
         return None
 

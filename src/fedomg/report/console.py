@@ -15,8 +15,8 @@ from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.experiment import build_federation
 from fedomg.experiment.jobs import Job, run_jobs
 from fedomg.experiment.runner import run
+from fedomg.experiment.select import Spread, read_run, selected_round, summary
 from fedomg.report.html import write_report
-from fedomg.report.select import Spread, read_run, selected_round, summary
 
 console = Console(highlight=False, soft_wrap=True)
 

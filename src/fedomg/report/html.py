@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedomg.core.errors import UserError
-from fedomg.report.select import (
+from fedomg.experiment.select import (
     RULES,
     VIEWS,
     Record,

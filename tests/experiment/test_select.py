@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedomg.core.errors import UserError
-from fedomg.report.select import (
+from fedomg.experiment.select import (
     RULES,
     Rule,
     accuracy,

@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+
+from fedomg.core.records import Reply
+from fedomg.server.aggregator import Aggregator, merge_buffers
+from fedomg.server.diagnostics import agreement
+from fedomg.server.optimizer import ServerOptimizer
+from fedomg.server.rules import Mean
+from fedomg.server.weighting import Samples, Uniform
+
+
+def _replies(*samples: int) -> list[Reply]:
+    return [Reply(client, samples=n) for client, n in enumerate(samples)]
+
+
+def test_weights_sum_to_one_over_the_replies() -> None:
+    assert Samples().weights(_replies(1, 3), {})[0].tolist() == [0.25, 0.75]
+    assert Uniform().weights(_replies(1, 3), {})[0].tolist() == [0.5, 0.5]
+
+
+def test_the_mean_is_the_weighted_sum_of_the_rows() -> None:
+    updates = torch.tensor([[4.0, 0.0], [0.0, 8.0]])
+    found, _ = Aggregator(Samples(), Mean()).direction(updates @ updates.T, updates, _replies(1, 3), {})
+    assert found.direction.tolist() == [1.0, 6.0]
+
+
+def test_buffers_are_averaged_and_counters_take_the_largest() -> None:
+    replies = [Reply(i, buffers={"mean": torch.tensor([float(i)]), "count": torch.tensor(10 - i)}) for i in range(2)]
+    merged = merge_buffers({"mean": torch.zeros(1), "count": torch.tensor(0)}, replies, torch.tensor([0.25, 0.75], dtype=torch.float64))
+    assert merged["mean"].tolist() == [0.75]
+    assert merged["mean"].dtype == torch.float32
+    assert merged["count"].item() == 10
+
+
+def test_the_server_adds() -> None:
+    step, state = ServerOptimizer(lr=0.5).step(torch.tensor([2.0]), {})
+    assert step.tolist() == [1.0]
+    assert state == {}
+
+
+def test_server_momentum() -> None:
+    optimizer, state, steps = ServerOptimizer(lr=1.0, momentum=0.5), {}, []
+    for _ in range(3):
+        step, state = optimizer.step(torch.tensor([1.0]), state)
+        steps.append(step.item())
+    assert steps == [1.0, 1.5, 1.75]
+
+
+def test_agreement_of_two_orthogonal_and_one_opposed() -> None:
+    updates = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0]], dtype=torch.float64)
+    step = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    found = agreement(updates @ updates.T, updates @ step, 1.0)
+    assert found.cosines.tolist() == [0.0, 1.0, 0.0]
+    assert found.norms.tolist() == [1.0, 2.0, 1.0]
+    assert found.mean_pair_cosine == pytest.approx(-1 / 3)
+    assert found.conflict_ratio == pytest.approx(1 / 3)
+
+
+def test_agreement_of_one_client_and_of_none_that_moved() -> None:
+    one = agreement(torch.ones(1, 1), torch.ones(1), 1.0)
+    assert (one.mean_pair_cosine, one.conflict_ratio) == (None, None)
+    still = agreement(torch.zeros(2, 2), torch.zeros(2), 0.0)
+    assert still.mean_pair_cosine is None
+    assert all(math.isnan(cosine) for cosine in still.cosines.tolist())
