@@ -18,17 +18,27 @@ from fedomg.experiment.state import ServerState
 
 METRICS, RESULT, CONFIG, CHECKPOINT = "metrics.jsonl", "result.json", "config.toml", "checkpoint"
 Observer = Callable[[Record], None]
+Note = Callable[[str], None]
+NAMED_FILES = 5
 
 
-def run(config: Config, out: Path, resume: bool = False, observe: Observer = lambda record: None) -> dict[str, Any]:
-    """Runs what is left of an experiment and returns its result; `observe` sees every record, those before a resume too."""
+def run(
+    config: Config, out: Path, resume: bool = False, observe: Observer = lambda record: None, note: Note = lambda text: None
+) -> dict[str, Any]:
+    """Runs what is left of an experiment and returns its result.
+
+    `observe` sees every record, those before a resume too; `note` is told what a user should know of the data.
+    """
     folder = RunFolder(out, config)
     folder.refuse_another_run(resume)
     if finished := folder.finished():
         for record in finished[0]:
             observe(record)
         return finished[1]
-    experiment = Experiment(config, build_federation(config))
+    federation = build_federation(config)
+    if skipped := federation.dataset.skipped:
+        note(_skipped(skipped))
+    experiment = Experiment(config, federation)
     state, records = folder.restore(experiment)
     for record in records:
         observe(record)
@@ -40,6 +50,11 @@ def run(config: Config, out: Path, resume: bool = False, observe: Observer = lam
         records.append(folder.keep(experiment, state, record))
         observe(records[-1])
     return folder.finish(records)
+
+
+def _skipped(files: tuple[str, ...]) -> str:
+    more = f" and {len(files) - NAMED_FILES} more" if len(files) > NAMED_FILES else ""
+    return f"skipped {len(files)} image{'s' * (len(files) > 1)} that cannot be decoded: {', '.join(files[:NAMED_FILES])}{more}"
 
 
 class RunFolder:

@@ -28,12 +28,12 @@ def direction(
 ) -> Tensor:
     """The invariant gradient direction g_IGD of FedOMG for the client updates, the rows of ``updates`` (U x M).
 
-    Updates are trained minus broadcast parameters, so the direction is to be *added* to the parameters. ``reference`` holds the weights of the
-    reference aggregate, uniform if None. ``rescale`` divides by 1 + kappa², as the published code does and the theorem does not. ``solver`` is
-    ``exact`` or ``reference``, the iterations of the published code.
+    Updates are trained minus broadcast parameters, so the direction is to be *added* to the parameters. ``reference`` holds the weights of
+    the reference aggregate, uniform if None. ``rescale`` divides by 1 + kappa², as the published code does and the theorem does not.
+    ``solver`` is ``exact`` or ``reference``, the iterations of the published code.
 
-    Rows that are not finite are dropped with a warning that names them; if all are, the direction is zero. The result has the device and the dtype of
-    the updates (float32 for half types).
+    Rows that are not finite are dropped with a warning that names them; if all are, the direction is zero. The result has the device and
+    the dtype of the updates (float32 for half types).
     """
     _check_updates(updates)
     settings = Preset("direction", check_kappa(kappa), solver, "samples", "rescale" if rescale else "none")
@@ -56,15 +56,15 @@ def aggregate(
     preset: Preset | str | None = None,
     buffers: Collection[str] | None = None,
 ) -> dict[str, Tensor]:
-    """The next global state dict from those that the clients return: one FedOMG round of the server.
+    """The next global state dict from those that the clients return: the server's part of one FedOMG round.
 
-    ``num_examples`` weights the clients in the reference aggregate. ``preset`` (a name or a `Preset`) replaces ``kappa``, ``server_lr`` and ``rescale``
-    by its own settings, and brings its solver and weighting.
+    ``num_examples`` weights the clients in the reference aggregate. ``preset`` (a name or a `Preset`) replaces ``kappa``, ``server_lr`` and
+    ``rescale`` by its own settings, and brings its solver and weighting.
 
-    ``buffers`` names the entries that are not trained; None means those ending in running_mean, running_var or num_batches_tracked. Floating ones
-    are averaged with the reference weights; integers, and every other entry that is not floating, become the maximum over the clients. Tensors that
-    share their memory in the global state (tied weights) count once. A client whose update is not finite is dropped with a warning. Inputs are never
-    written, and the result shares no memory with them.
+    ``buffers`` names the entries that are not trained; None means those ending in running_mean, running_var or num_batches_tracked.
+    Floating ones are averaged with the reference weights; integers, and every other entry that is not floating, become the maximum over
+    the clients. Tensors that share their memory in the global state (tied weights) count once. A client whose update or buffers are not
+    finite is dropped with a warning. Inputs are never written, and the result shares no memory with them.
     """
     if preset is None:
         settings = Preset("fedomg", check_kappa(kappa), "exact", "samples", "rescale" if rescale else "none", _check_lr(server_lr))
@@ -106,9 +106,9 @@ def _coefficients(gram: Tensor, shares: Vector, kept: list[int], settings: Prese
 def gram_matrix(updates: Tensor) -> Tensor:
     """H Hᵀ of the rows of ``updates`` in float64 on the CPU, accumulated over blocks of columns.
 
-    Blocks of float32 and half types are multiplied in float32 on the CPU and summed in float64, so that an entry is good to about 1e-7 of the product of
-    the two lengths whatever the other rows are; on other devices blocks are converted to float64, which keeps TF32 out. A row whose squared length is not
-    finite has a diagonal entry that is not finite, and spoils no entry but those of its own row and column.
+    Blocks of float32 and half types are multiplied in float32 on the CPU and summed in float64, so that an entry is good to about 1e-7 of
+    the product of the two lengths whatever the other rows are; on other devices blocks are converted to float64, which keeps TF32 out.
+    A row whose squared length is not finite has a diagonal entry that is not finite, and spoils no entry but those of its row and column.
     """
     _check_updates(updates)
     with torch.no_grad():
@@ -249,9 +249,8 @@ class _Layout:
             if name not in state:
                 raise ValueError(f"client {client} lacks the entry {name!r}")
             if state[name].shape != tensor.shape:
-                raise ValueError(
-                    f"client {client} has the shape {tuple(state[name].shape)} where the global state has {tuple(tensor.shape)} in the entry {name!r}"
-                )
+                shapes = f"{tuple(state[name].shape)} where the global state has {tuple(tensor.shape)}"
+                raise ValueError(f"client {client} has the shape {shapes} in the entry {name!r}")
             if state[name].is_floating_point() != tensor.is_floating_point():
                 raise ValueError(f"client {client} has {state[name].dtype} where the global state has {tensor.dtype} in the entry {name!r}")
         for name in state:

@@ -33,11 +33,11 @@ Scale: TypeAlias = Literal["none", "rescale"]
 class Preset:
     """Everything between the updates of the clients and the step of the server.
 
-    ``weighting`` says what the sample shares p_u do: ``samples`` makes them the weights of the reference aggregate, ``uniform`` ignores them,
-    ``delta`` hands the vectors p_u h_u with uniform weights to the solver, which is a different problem: small clients get short vectors and
-    thereby attract weight. ``scale`` = ``rescale`` divides the result by 1 + kappa²; ``times_clients`` multiplies it by the number of clients.
-    ``steps``, ``lr``, ``momentum`` and ``step_size`` (the learning rate is halved after so many steps) belong to the reference solver;
-    ``lr_by_clients`` are the numbers of clients for which the code has another learning rate.
+    ``weighting`` says what the sample shares p_u do: ``samples`` makes them the weights of the reference aggregate, ``uniform`` ignores
+    them, ``delta`` hands the vectors p_u h_u with uniform weights to the solver, which is a different problem: small clients get short
+    vectors and thereby attract weight. ``scale`` = ``rescale`` divides the result by 1 + kappa²; ``times_clients`` multiplies it by the
+    number of clients. ``steps``, ``lr``, ``momentum`` and ``step_size`` (the learning rate is halved after so many steps) belong to the
+    reference solver; ``lr_by_clients`` are the numbers of clients for which the code has another learning rate.
     """
 
     name: str
@@ -89,10 +89,10 @@ _PRESETS = {
 def preset(name: str) -> Preset:
     """The settings called ``name``.
 
-    ``fedomg`` is the default of this package: raw updates, sample weights, exact solver, divided by 1 + kappa². ``paper_eq`` is the theorem of the paper
-    and ``paper_alg1`` its algorithm with the iterative solver; ``code_fl`` is the label-shift half of the published code, ``code_fl_2025`` the same as
-    of February 2025, ``code_dg`` the domain-generalization half, and ``code_fdgbench`` the code of the CelebA experiments. Change single
-    settings with ``dataclasses.replace``.
+    ``fedomg`` is the default of this package: raw updates, sample weights, exact solver, divided by 1 + kappa². ``paper_eq`` is the theorem
+    of the paper and ``paper_alg1`` its algorithm with the iterative solver; ``code_fl`` is the label-shift half of the published code,
+    ``code_fl_2025`` the same as of February 2025, ``code_dg`` the domain-generalization half, and ``code_fdgbench`` the code of the CelebA
+    experiments. Change single settings with ``dataclasses.replace``.
     """
     try:
         return _PRESETS[name]
@@ -108,8 +108,8 @@ def solve_preset(gram: Array, weights: Weights | None, preset: Preset) -> Soluti
 def solve_preset(gram: Array | Tensor, weights: Weights | None, preset: Preset) -> Solution[Vector] | Solution[Tensor]:
     """Solve for the raw updates h_u, of which ``gram`` is the Gram matrix, under all settings of ``preset`` but the server learning rate.
 
-    ``weights`` are the shares p_u of the clients (normalised here, uniform if None). The ``coefficients`` of the answer apply to the raw updates and
-    include weighting and scale; ``weights``, ``objective`` and ``gap`` are those of the problem that the solver was given, before the scale.
+    ``weights`` are the shares p_u of the clients (normalised here, uniform if None). The ``coefficients`` of the answer apply to the raw
+    updates and include weighting and scale; ``weights``, ``objective`` and ``gap`` are those of the problem that the solver was given.
     """
     matrix = check_gram(gram)
     count = len(matrix)

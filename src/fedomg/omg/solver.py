@@ -1,12 +1,12 @@
 """The FedOMG problem on a Gram matrix: solved exactly with a certificate, or by the published gradient method.
 
-FedOMG (Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient", ICLR 2025) looks for the direction that has the
-largest worst-case inner product with the client updates h_u, within a ball around the reference aggregate g0 = Σ b_u h_u:
+FedOMG (Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient", ICLR 2025) looks for the direction
+that has the largest worst-case inner product with the client updates h_u, within a ball around the reference aggregate g0 = Σ b_u h_u:
 
     max_d  min_u ⟨h_u, d⟩    subject to   ‖d − g0‖ ≤ κ‖g0‖ .
 
-Its dual is that of CAGrad (Liu et al., "Conflict-Averse Gradient Descent for Multi-task Learning", NeurIPS 2021) and needs only the Gram matrix
-G = H Hᵀ. With q = G b and c = κ‖g0‖ it reads
+Its dual is that of CAGrad (Liu et al., "Conflict-Averse Gradient Descent for Multi-task Learning", NeurIPS 2021) and needs only the Gram
+matrix G = H Hᵀ. With q = G b and c = κ‖g0‖ it reads
 
     min_γ  F(γ) = qᵀγ + c √(γᵀGγ)    over   γ ≥ 0, Σγ = 1 ,
 
@@ -31,6 +31,7 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Array: TypeAlias = npt.NDArray[np.floating]
 Weights: TypeAlias = Array | Tensor | Sequence[float]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 ArrayT = TypeVar("ArrayT", Vector, Tensor)
 
 TOLERANCE = 1e-9
@@ -180,7 +181,7 @@ class _Problem:
 def certify(
     gram: Matrix, reference: Vector, kappa: float, weights: Vector, coefficients: Vector, rows: npt.NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """F(weights) and the gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows, from the Gram matrix as it was given."""
+    """F(weights) and the gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows."""
     inner = _times(gram, reference)
     radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
     objective = _Problem(gram, inner, radius).objective(weights)
@@ -194,24 +195,25 @@ def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vecto
     """``solve`` on arguments that are known to be good."""
     count = len(gram)
     squares = np.diag(gram)
-    largest = float(squares.max())
-    rows = squares > ZERO_ROW**2 * largest
+    rows = squares > ZERO_ROW**2 * float(squares.max())
     if not rows.any():  # nothing moved: any direction is as good as any other
         return Solution(np.full(count, 1.0 / count), 0.0, 0.0, 0, True, reference.copy())
     if not rows.all():
         _log.info("updates of length zero get weight 0: %s", np.flatnonzero(~rows).tolist())
+    unit = 2.0 ** math.floor(math.log2(float(squares.max())))  # a power of two, so that scaling rounds nothing
+    scaled = gram / unit
+    mean_square = float(np.diag(scaled).mean())
     weights, coefficients = np.zeros(count), reference.copy()
-    with _one_thread():
-        scaled = gram / largest
+    with _one_thread(), np.errstate(all="ignore"):
         inner = _times(scaled, reference)
         radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
-        search = _Search(_Problem(scaled[rows][:, rows], inner[rows], radius), TOLERANCE * float(squares.mean()) / largest, reference[rows])
+        search = _Search(_Problem(scaled[rows][:, rows], inner[rows], radius), TOLERANCE * mean_square, reference[rows])
         search.run()
         weights[rows] = search.weights
         coefficients[rows] += search.lift
-        objective, gap = certify(gram, reference, kappa, weights, coefficients, rows)
-    limit = (HULL_TOLERANCE if search.in_hull else TOLERANCE) * float(squares.mean())
-    return Solution(weights, objective, gap, search.iterations, abs(gap) <= limit, coefficients)
+        objective, gap = certify(scaled, reference, kappa, weights, coefficients, rows)
+    converged = abs(gap) <= (HULL_TOLERANCE if search.in_hull else TOLERANCE) * mean_square
+    return Solution(weights, objective * unit, gap * unit, search.iterations, converged, coefficients)
 
 
 class _Search:
@@ -251,10 +253,11 @@ class _Search:
             if not self.cone_tried and self.problem.length(weights) < 1e-3 * float(weights @ self.lengths):
                 weights = self._try_cone(weights)
             self._offer_all(weights, multipliers)
-            stalled = 0 if self.gap < 0.7 * before else stalled + 1
+            objective = self.problem.objective(weights)
+            stalled = 0 if self.gap < 0.7 * before or objective < value - self.tolerance else stalled + 1
             if self.gap <= self.tolerance or stalled > 6:
                 return
-            value = min(value, self.problem.objective(weights))
+            value = min(value, objective)
             multipliers = self._project(self.projection, value)
             if not multipliers.any():
                 return
@@ -289,7 +292,8 @@ class _Search:
             self.cone = multipliers
             return weights
         self.projection = projection
-        return multipliers / multipliers.sum()
+        better: Vector = multipliers / multipliers.sum()
+        return better
 
     def _offer_all(self, weights: Vector, multipliers: Vector) -> None:
         """Keep the best of what these weights and the multipliers that they come from have to offer."""
@@ -305,9 +309,9 @@ class _Search:
     def _on_sphere(self, lift: Vector) -> bool:
         """Whether a lift has the length c, as far as a float64 Gram matrix knows lengths.
 
-        Close to the hull, scaling γ to the length c multiplies the rounding of ‖g_γ‖; the multipliers of the projection do not suffer from it.
+        Close to the hull, scaling γ to the length c multiplies the rounding of ‖g_γ‖, which does not touch the multipliers.
         """
-        resolution = 8 * np.finfo(np.float64).eps * float(lift @ self.lengths) ** 2
+        resolution = 8 * float(np.finfo(np.float64).eps) * float(lift @ self.lengths) ** 2
         return abs(self.problem.length(lift) ** 2 - self.problem.radius**2) <= resolution
 
     def _offer(self, weights: Vector, lift: Vector) -> None:
@@ -323,9 +327,10 @@ class _Search:
 class _Projection:
     """min over μ ≥ 0 of ½ μᵀRμ + linearᵀμ, for one R with unit diagonal, perhaps singular, and a series of linear terms.
 
-    Proximal steps make every system regular, and keep the solution of the singular problem since they start from the last one. A step is solved
-    by principal pivoting on the support: solve on it, then exchange all entries with a wrong sign (Júdice and Pires, 1994). Where
-    this does not settle, a larger ridge makes the rows more nearly orthogonal and the pivoting easier.
+    Proximal steps make every system regular, and lead to a solution of the singular problem since each starts from the last. A step is
+    taken by principal pivoting, which needs a handful of solves on the support (Júdice and Pires, "A block principal pivoting algorithm
+    for large-scale strictly monotone linear complementarity problems", 1994). Where that does not settle, a larger ridge makes it
+    easier, and an interior point method is the last resort.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -337,19 +342,19 @@ class _Projection:
 
     def solve(self, linear: Vector) -> Vector:
         """One proximal step, which is the solution up to the ridge; the ridge shrinks from call to call."""
-        for exchanges in (20, 40, 80, 160):
-            ridge = self.ridge * len(linear)
-            found = self._pivot(linear - ridge * self.multipliers, ridge, exchanges)
-            if found is not None:
+        attempts = [(self._pivot, self.ridge * factor) for factor in (1.0, 1e3)]
+        for attempt, ridge in (*attempts, (self._interior, self.ridge)):
+            found = attempt(linear - ridge * len(linear) * self.multipliers, ridge * len(linear))
+            if found is not None and np.isfinite(found[0]).all():
                 self.multipliers, self.support = found
-                self.ridge = max(self.ridge * 1e-2, 1e-14)
+                self.ridge = max(ridge * 1e-2, 1e-14)
                 break
-            self.ridge *= 1e2
         return self.multipliers
 
-    def _pivot(self, linear: Vector, ridge: float, exchanges: int) -> tuple[Vector, npt.NDArray[np.bool_]] | None:
+    def _pivot(self, linear: Vector, ridge: float) -> tuple[Vector, Mask] | None:
+        """Principal pivoting on the support: solve on it, then exchange all entries with a wrong sign; None where this does not settle."""
         support, fewest, patience = self.support, len(linear) + 1, 3
-        for _ in range(exchanges):
+        for _ in range(20):
             self.solves += 1
             inside = np.flatnonzero(support)
             block = self.matrix[inside][:, inside] if len(inside) < len(support) else self.matrix.copy()
@@ -371,14 +376,53 @@ class _Projection:
             support = support ^ wrong
         return None
 
+    def _interior(self, linear: Vector, ridge: float) -> tuple[Vector, Mask] | None:
+        """Primal-dual interior point with Mehrotra's corrector: slower, but indifferent to degeneracy."""
+        count = len(linear)
+        matrix = self.matrix.copy()
+        matrix.flat[:: count + 1] += ridge
+        scale = float(np.abs(linear).max())
+        inside, slack = np.full(count, scale), np.full(count, scale)
+        for _ in range(60):
+            self.solves += 1
+            residual = _times(matrix, inside) + linear - slack
+            mean = float(inside @ slack) / count
+            if mean <= 1e-17 * scale**2 and float(np.abs(residual).max()) <= 1e-12 * scale:
+                break
+            system = matrix.copy()
+            system.flat[:: count + 1] += slack / inside
+            lower, failed = torch.linalg.cholesky_ex(torch.from_numpy(system))
+            if int(failed):
+                break
+            moved = _solved(lower, -residual - slack)
+            change = -slack - slack / inside * moved
+            reach = _reach((inside, moved), (slack, change))
+            after = float((inside + reach * moved) @ (slack + reach * change)) / count
+            centre = ((after / mean) ** 3 * mean - moved * change) / inside
+            moved = _solved(lower, -residual - slack + centre)
+            change = -slack + centre - slack / inside * moved
+            reach = 0.995 * _reach((inside, moved), (slack, change))
+            inside, slack = inside + reach * moved, slack + reach * change
+        support = inside > slack
+        return np.where(support, inside, 0.0), support
+
+
+def _reach(*moves: tuple[Vector, Vector]) -> float:
+    """The longest step up to 1 after which no value is negative."""
+    return min(1.0, *(float(np.where(change < 0, -values / change, 1.0).min()) for values, change in moves))
+
+
+def _solved(lower: Tensor, right: Vector) -> Vector:
+    solution: Vector = torch.cholesky_solve(torch.from_numpy(right)[:, None], lower)[:, 0].numpy()
+    return solution
+
 
 def _solve_positive(matrix: Matrix, right: Vector) -> Vector | None:
     """x with matrix · x = right by Cholesky, None where the matrix is not positive definite."""
     lower, failed = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
     if int(failed):
         return None
-    solution: Vector = torch.cholesky_solve(torch.from_numpy(right)[:, None], lower)[:, 0].numpy()
-    return solution
+    return _solved(lower, right)
 
 
 def _times(matrix: Matrix, vector: Vector) -> Vector:
@@ -431,9 +475,9 @@ def solve_reference(
 ) -> Solution[Vector] | Solution[Tensor]:
     """The solver of the published FedOMG code, inherited from CAGrad: momentum SGD on the logits of a softmax.
 
-    It takes ``steps`` steps, halves the learning rate every ``step_size`` of them (never if None) and keeps the best weights seen, the uniform
-    start included. The constants 1e-4 are the code's; they matter for updates shorter than about 1e-2. The certificate is honest as
-    everywhere, so ``converged`` is mostly False; the gap may even be slightly negative where the constants push the direction out of the ball.
+    It takes ``steps`` steps, halves the learning rate every ``step_size`` of them (never if None) and keeps the best weights seen, the
+    uniform start included. The constants 1e-4 are the code's; they matter for updates shorter than about 1e-2. The certificate is as honest
+    as everywhere, so ``converged`` is mostly False; the gap may even be negative where the constants push the direction out of the ball.
     """
     matrix = check_gram(gram)
     weights = check_reference(reference, len(matrix))
@@ -470,5 +514,5 @@ def solve_softmax(
 
 
 def _softmax(logits: Vector) -> Vector:
-    powers = np.exp(logits - logits.max())
-    return powers / powers.sum()
+    powers: Vector = np.exp(logits - logits.max())
+    return powers / float(powers.sum())

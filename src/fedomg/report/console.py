@@ -49,7 +49,7 @@ def show_run(config: Config, out: Path | None, resume: bool) -> None:
     with _progress() as show:
         task = show.add(config.method, config.rounds)
         try:
-            result = run(config, folder, resume, lambda record: show.update(task, record))
+            result = run(config, folder, resume, lambda record: show.update(task, record), console.print)
         except KeyboardInterrupt:
             raise UserError(f"stopped; continue with --resume --out {folder}") from None
     rule = result["selection"]
