@@ -24,7 +24,7 @@ def demo(
     out: Annotated[Path, OUT] = Path("runs/demo"),
     target: Annotated[str, typer.Option(help="The style held out from training.")] = "line",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds a method.")] = 2,
-    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 15,
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 10,
 ) -> None:
     """Train FedAvg and FedOMG on the same emoji drawn by different hands; test on a style that neither has seen."""
     from fedomg.report.console import show_demo

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedomg.core.errors import UserError
@@ -77,7 +77,7 @@ class _Display:
     def add(self, name: str, rounds: int) -> int:
         self._rounds.append((name, rounds))
         if self._progress:
-            return self._progress.add_task(name, total=rounds, numbers="")
+            return self._progress.add_task(name, total=rounds, numbers="starting")
         return len(self._rounds) - 1
 
     def update(self, task: int, record: Row | None) -> None:
@@ -98,12 +98,10 @@ def _progress() -> Iterator[_Display]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("round {task.completed}/{task.total}"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.completed}/{task.total}"),
         TextColumn("{task.fields[numbers]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
     with Progress(*columns, console=console) as progress:
         yield _Display(progress)
@@ -122,10 +120,16 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
+SELECTED_BY = {
+    "validation": "at the round that is best on the source domains' validation data",
+    "last": "at the last round",
+}
+
 DEMO = {
     "dataset": "emoji",
-    "local": {"epochs": 1, "batch_size": 16, "lr": 0.02},
+    "local": {"epochs": 1, "batch_size": 32, "lr": 0.02, "momentum": 0.9},
     "model": {"name": "cnn"},
+    "evaluate": {"personalised": "never", "adapted": "never"},
 }
 DEMO_METHODS = ("fedavg", "fedomg")
 
@@ -148,7 +152,7 @@ def show_demo(out: Path, target: str, seeds: int, rounds: int) -> None:
         except KeyboardInterrupt:
             raise UserError(f"stopped; the same command goes on from the last finished rounds in {out}") from None
     label, baseline = largest_class(federation)
-    baselines = {f"always {label} (largest class)": baseline}
+    baselines = {f"always {label!r}": baseline}
     console.print()
     console.print(_demo_table([job.out for job in jobs], baselines))
     page = write_report([job.out for job in jobs], out / "report.html", f"Emoji in a style never seen: {target}", baselines)
@@ -164,9 +168,9 @@ def _demo_table(folders: Sequence[Path], baselines: Mapping[str, Mapping[str, fl
     views = ("target", "global", "worst_group")
     runs = [read_run(folder) for folder in folders]
     rules = {selected_round(run.records)[0] for run in runs}
-    caption = (
-        f"accuracy in %, mean ± standard deviation over seeds; round selected by {' and '.join(sorted(rules))} data of the source domains"
-    )
+    seeds = len({run.seed for run in runs})
+    chosen = " or ".join(SELECTED_BY[rule] for rule in sorted(rules))
+    caption = f"accuracy in %, mean ± standard deviation over {seeds} seeds,\n{chosen}"
     table = Table("method", *(VIEW_TITLES[view] for view in views), caption=caption, caption_justify="left")
     for row in summary(runs, "selected"):
         table.add_row(row.method, *(_spread(row.views.get(view)) for view in views))
