@@ -51,7 +51,8 @@ def test_tied_parameters_count_once() -> None:
     model = FlatModel(module, lambda name: Group.SHARED)
     assert len(model.shared) == 12
     model.shared.fill_(2.0)
-    assert torch.equal(module[1].weight, torch.full((3, 3), 2.0))
+    assert torch.equal(first.weight, torch.full((3, 3), 2.0))
+    assert module[1] is first
 
 
 def test_other_types_are_refused_by_name() -> None:

@@ -8,7 +8,14 @@ def test_seeds_are_the_same_on_every_machine() -> None:
 
 
 def test_every_part_of_the_place_matters() -> None:
-    places = [(0, "a", 1, "fit", 2), (1, "a", 1, "fit", 2), (0, "b", 1, "fit", 2), (0, "a", 2, "fit", 2), (0, "a", 1, "view", 2), (0, "a", 1, "fit", 3)]
+    places = [
+        (0, "a", 1, "fit", 2),
+        (1, "a", 1, "fit", 2),
+        (0, "b", 1, "fit", 2),
+        (0, "a", 2, "fit", 2),
+        (0, "a", 1, "view", 2),
+        (0, "a", 1, "fit", 3),
+    ]
     assert len({derive(*place) for place in places}) == len(places)
 
 

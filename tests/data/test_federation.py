@@ -15,7 +15,8 @@ def _dataset(split: bool = False) -> Dataset:
 
 
 def _rows(federation: Federation) -> list[int]:
-    return sorted(int(row) for client in federation.everyone for part in (client.train, client.validation, client.test) for row in part.indices)
+    parts = [part for client in federation.everyone for part in (client.train, client.validation, client.test)]
+    return sorted(torch.cat([part.indices for part in parts]).tolist())
 
 
 @pytest.mark.parametrize("split", [False, True])

@@ -2,11 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import write_toml
 
 from fedomg.core.errors import UserError
 from fedomg.experiment.config import load_config, make_config, to_toml
 from fedomg.server.omg import OMGOptions
-from tests.support import write_toml
 
 EVERYTHING = """
 method = "FedOMG"
@@ -109,7 +109,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(tmp_path / "absent.toml")
     with pytest.raises(UserError, match="Is a directory"):
         load_config(tmp_path)
-    with pytest.raises(UserError, match="not valid TOML.*line 1"):
+    with pytest.raises(UserError, match=r"not valid TOML.*line 1"):
         load_config(write_toml(tmp_path / "broken.toml", "rounds = = 3"))
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="not a text file"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import experiment, federation_of, run_rounds, shared_after, tiny
 from torch import Tensor, nn
 
 from fedomg import methods
@@ -21,7 +22,6 @@ from fedomg.local.loop import Stage, Visit
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Method
 from fedomg.models.split import SplitModel
-from tests.support import experiment, federation_of, run_rounds, shared_after, tiny
 
 
 class _Quadratic(Trainer):
@@ -35,7 +35,7 @@ class _Quadratic(Trainer):
 
     def _gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
         centre = batches[0].inputs.mean()
-        loss = (visit.model.module.weight - centre).square().sum() / 2  # type: ignore[operator, union-attr]
+        loss = (visit.model.module.weight - centre).square().sum() / 2  # type: ignore[operator]
         loss.backward()
         return loss.detach()
 

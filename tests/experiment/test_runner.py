@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import tiny
 
 from fedomg.core.errors import UserError
 from fedomg.experiment import runner
@@ -20,19 +21,18 @@ from fedomg.experiment.experiment import Experiment, Record
 from fedomg.experiment.jobs import Job, run_jobs
 from fedomg.experiment.runner import run
 from fedomg.experiment.state import ServerState
-from tests.support import tiny
 
 STATEFUL = ("local.momentum=0.9", "local.optimizer_state=persistent", "server.momentum=0.5", "rounds=4")
 
 
-class _Killed(Exception):
+class _KilledError(Exception):
     pass
 
 
 def _kill_after(rounds: int) -> runner.Observer:
     def observe(record: Record) -> None:
         if record["round"] == rounds:
-            raise _Killed
+            raise _KilledError
 
     return observe
 
@@ -88,7 +88,7 @@ def test_without_validation_the_last_round_is_selected(tmp_path: Path) -> None:
 def test_resuming_gives_the_same_bits(tmp_path: Path, method: str, rounds: int) -> None:
     config = tiny(method, *STATEFUL)
     run(config, tmp_path / "whole")
-    with pytest.raises(_Killed):
+    with pytest.raises(_KilledError):
         run(config, tmp_path / "broken", observe=_kill_after(rounds))
     run(config, tmp_path / "broken", resume=True)
     _assert_same_run(tmp_path / "whole", tmp_path / "broken")
@@ -101,12 +101,13 @@ def test_a_kill_between_record_and_checkpoint_repeats_the_round(tmp_path: Path, 
 
     def killed(self: CheckpointFolder, state: ServerState, *rest: Any) -> None:
         if state.round == 2:
-            raise _Killed
+            raise _KilledError
         save(self, state, *rest)
 
-    with monkeypatch.context() as patch, pytest.raises(_Killed):
-        patch.setattr(CheckpointFolder, "save", killed)
+    monkeypatch.setattr(CheckpointFolder, "save", killed)
+    with pytest.raises(_KilledError):
         run(config, tmp_path / "broken")
+    monkeypatch.undo()
     assert [record["round"] for record in _records(tmp_path / "broken")] == [0, 1, 2]
     run(config, tmp_path / "broken", resume=True)
     _assert_same_run(tmp_path / "whole", tmp_path / "broken")
@@ -115,7 +116,7 @@ def test_a_kill_between_record_and_checkpoint_repeats_the_round(tmp_path: Path, 
 def test_a_torn_record_is_cut_off(tmp_path: Path) -> None:
     config = tiny("fedomg", *STATEFUL)
     run(config, tmp_path / "whole")
-    with pytest.raises(_Killed):
+    with pytest.raises(_KilledError):
         run(config, tmp_path / "broken", observe=_kill_after(2))
     with (tmp_path / "broken" / "metrics.jsonl").open("a") as file:
         file.write('{"round": 3, "coh')
@@ -133,12 +134,13 @@ def test_a_kill_inside_the_checkpoint_leaves_the_round_before(tmp_path: Path, mo
     def killed(path: Path, content: bytes) -> None:
         if path.name == stop and (stop != "state.json" or json.loads(content)["round"] == 2):
             path.with_name(path.name + ".new").write_bytes(content[: len(content) // 2])
-            raise _Killed
+            raise _KilledError
         files.write_atomically(path, content)
 
-    with monkeypatch.context() as patch, pytest.raises(_Killed):
-        patch.setattr(checkpoint, "write_atomically", killed)
+    monkeypatch.setattr(checkpoint, "write_atomically", killed)
+    with pytest.raises(_KilledError):
         run(config, tmp_path / "broken")
+    monkeypatch.undo()
     assert CheckpointFolder(tmp_path / "broken" / "checkpoint").load().state.round == 1
     run(config, tmp_path / "broken", resume=True)
     _assert_same_run(tmp_path / "whole", tmp_path / "broken")
@@ -206,7 +208,7 @@ def test_resuming_nothing_starts_from_the_beginning(tmp_path: Path) -> None:
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(_Killed):
+    with pytest.raises(_KilledError):
         run(tiny("fedavg"), tmp_path, observe=_kill_after(1))
     (tmp_path / "checkpoint" / "server-1.safetensors").write_bytes(b"rubbish")
     with pytest.raises(UserError, match=r"the checkpoint in .*checkpoint cannot be read"):
@@ -214,7 +216,7 @@ def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_lost_records_are_named(tmp_path: Path) -> None:
-    with pytest.raises(_Killed):
+    with pytest.raises(_KilledError):
         run(tiny("fedavg"), tmp_path, observe=_kill_after(2))
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match=r"lacks finished records \(0 of 3\)"):

@@ -1,7 +1,7 @@
 import pytest
+from tests.support import experiment, run_rounds, tiny
 
 from fedomg.experiment.sampling import sample_cohort
-from tests.support import experiment, run_rounds, tiny
 
 
 @pytest.mark.parametrize(("clients", "participation", "size"), [(100, 0.29, 29), (100, 0.2, 20), (5, 0.5, 3), (100, 0.001, 1), (7, 1.0, 7)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.support import federation_of
 from torch import Tensor, nn
 
 from fedomg.core.params import FlatModel, Group
@@ -17,7 +18,6 @@ from fedomg.data.federation import Client
 from fedomg.local.loop import Stage, Task, Visit, train
 from fedomg.local.options import LocalOptions
 from fedomg.local.terms import cross_entropy
-from tests.support import federation_of
 
 
 def _client(n: int = 50) -> Client:
@@ -144,7 +144,7 @@ def test_persistent_optimizers_go_on_where_they_stopped(options: dict[str, Any])
 
 def test_a_remembered_state_is_not_written_to() -> None:
     client, model = _client(16), _model()
-    options = {"momentum": 0.9, "optimizer_state": "persistent", "steps": 2}
+    options: dict[str, Any] = {"momentum": 0.9, "optimizer_state": "persistent", "steps": 2}
     _, state = train(Stage(cross_entropy), _visit(client, model, **options), {})
     before = {name: tensor.clone() for name, tensor in state.items()}
     train(Stage(cross_entropy), _visit(client, model, **options), state)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from fedomg.core.params import Tensors
 from fedomg.core.records import Reply
 from fedomg.server.aggregator import Aggregator, merge_buffers
 from fedomg.server.diagnostics import agreement
@@ -41,7 +42,8 @@ def test_the_server_adds() -> None:
 
 
 def test_server_momentum() -> None:
-    optimizer, state, steps = ServerOptimizer(lr=1.0, momentum=0.5), {}, []
+    optimizer, steps = ServerOptimizer(lr=1.0, momentum=0.5), []
+    state: Tensors = {}
     for _ in range(3):
         step, state = optimizer.step(torch.tensor([1.0]), state)
         steps.append(step.item())

@@ -3,8 +3,8 @@
 Usable alone: it needs torch and nothing else of this package.
 """
 
-from .direction import aggregate, combine, direction, gram_matrix
-from .presets import Preset, preset, solve_preset
-from .solver import Solution, solve, solve_reference
+from fedomg.omg.direction import aggregate, combine, direction, gram_matrix
+from fedomg.omg.presets import Preset, preset, solve_preset
+from fedomg.omg.solver import Solution, solve, solve_reference
 
 __all__ = ["Preset", "Solution", "aggregate", "combine", "direction", "gram_matrix", "preset", "solve", "solve_preset", "solve_reference"]

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .presets import Preset, Solver, solve_preset
-from .presets import preset as named_preset
-from .solver import Vector, Weights, check_kappa, check_reference
+from fedomg.omg.presets import Preset, Solver, solve_preset
+from fedomg.omg.presets import preset as named_preset
+from fedomg.omg.solver import Vector, Weights, check_kappa, check_reference
 
 BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
-_BLOCK_ELEMENTS = 1 << 20  # of the update matrix at a time: small beside one row of a model, large beside the cost of a call
-_NARROWEST_BLOCK = 1024
+_BLOCK_ELEMENTS = 1 << 19  # of the update matrix at a time: small beside one row of a model, large beside the cost of a call
+_NARROWEST_BLOCK, _WIDEST_BLOCK = 1024, 8192  # wider ones lose digits in float32
 
 
 def direction(
@@ -72,7 +72,7 @@ def aggregate(
         settings = preset if isinstance(preset, Preset) else named_preset(preset)
     if not client_states:
         raise ValueError("there are no client states to aggregate")
-    shares = check_reference(num_examples, len(client_states))
+    shares = check_reference(num_examples, len(client_states), "num_examples")
     layout = _Layout(global_state, buffers)
     for client, state in enumerate(client_states):
         layout.check(client, state)
@@ -106,9 +106,10 @@ def _coefficients(gram: Tensor, shares: Vector, kept: list[int], settings: Prese
 def gram_matrix(updates: Tensor) -> Tensor:
     """H Hᵀ of the rows of ``updates`` in float64 on the CPU, accumulated over blocks of columns.
 
-    Blocks of float32 and half types are multiplied in float32 on the CPU and summed in float64, so that an entry is good to about 1e-7 of
-    the product of the two lengths whatever the other rows are; on other devices blocks are converted to float64, which keeps TF32 out.
-    A row whose squared length is not finite has a diagonal entry that is not finite, and spoils no entry but those of its row and column.
+    Blocks of float32 and half types are multiplied in float32 on the CPU and summed in float64, so that an entry is good to about 1e-7
+    (half types 1e-6) of the product of the two lengths, whatever the other rows are; on other devices blocks are converted to float64,
+    which keeps TF32 out. A row whose squared length is not finite has a diagonal entry that is not finite, and spoils no entry but those
+    of its own row and column.
     """
     _check_updates(updates)
     with torch.no_grad():
@@ -188,8 +189,8 @@ def _result_dtype(updates: Tensor) -> torch.dtype:
 
 
 def _blocks(updates: Tensor) -> Iterator[slice]:
-    """Blocks of columns of about a million elements."""
-    width = max(_NARROWEST_BLOCK, _BLOCK_ELEMENTS // len(updates))
+    """Blocks of columns."""
+    width = min(max(_NARROWEST_BLOCK, _BLOCK_ELEMENTS // len(updates)), _WIDEST_BLOCK)
     for start in range(0, updates.shape[1], width):
         yield slice(start, start + width)
 
@@ -220,7 +221,7 @@ class _Layout:
     """Which entries of a state dict make the vector, where each stands in it, and which are buffers."""
 
     def __init__(self, state: Mapping[str, Tensor], buffers: Collection[str] | None) -> None:
-        self.state = {name: tensor.detach() for name, tensor in state.items()}
+        self.state = {name: _tensor(tensor, f"the entry {name!r} of the global state").detach() for name, tensor in state.items()}
         names = _buffer_names(self.state, buffers)
         self.places: dict[str, slice] = {}
         self.averaged: list[str] = []
@@ -248,6 +249,7 @@ class _Layout:
         for name, tensor in self.state.items():
             if name not in state:
                 raise ValueError(f"client {client} lacks the entry {name!r}")
+            _tensor(state[name], f"the entry {name!r} of client {client}")
             if state[name].shape != tensor.shape:
                 shapes = f"{tuple(state[name].shape)} where the global state has {tuple(tensor.shape)}"
                 raise ValueError(f"client {client} has the shape {shapes} in the entry {name!r}")
@@ -295,6 +297,12 @@ class _Layout:
 
     def _in_order(self, new: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: new[self.tied.get(name, name)] for name in self.state}
+
+
+def _tensor(value: Tensor, what: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what} must be a tensor, not {type(value).__name__}")
+    return value
 
 
 def _memory(tensor: Tensor, name: str) -> tuple[object, ...]:

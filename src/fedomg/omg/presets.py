@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args, overload
 import numpy as np
 from torch import Tensor
 
-from .solver import (
+from fedomg.omg.solver import (
     Array,
     Solution,
     Vector,

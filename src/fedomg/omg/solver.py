@@ -127,23 +127,23 @@ def check_kappa(kappa: float) -> float:
     return number
 
 
-def check_reference(reference: Weights | None, count: int) -> Vector:
-    """Reference weights for ``count`` updates, normalised; uniform for None."""
+def check_reference(reference: Weights | None, count: int, name: str = "the reference weights") -> Vector:
+    """Weights for ``count`` updates, normalised; uniform for None."""
     if reference is None:
         return np.full(count, 1.0 / count)
     given = reference.detach().cpu().numpy() if isinstance(reference, Tensor) else np.asarray(reference)
     if given.dtype.kind not in "fiu":
-        raise TypeError(f"the reference weights must be numbers, not {given.dtype}")
+        raise TypeError(f"{name} must be numbers, not {given.dtype}")
     weights = np.array(given, dtype=np.float64)
     if weights.shape != (count,):
-        raise ValueError(f"the reference weights must have one entry for each of the {count} updates, not the shape {tuple(weights.shape)}")
+        raise ValueError(f"{name} must have one entry for each of the {count} updates, not the shape {tuple(weights.shape)}")
     if not np.isfinite(weights).all():
-        raise ValueError("the reference weights are not finite")
+        raise ValueError(f"{name} are not finite")
     if (weights < 0).any():
-        raise ValueError(f"the reference weights must not be negative: entry {int(weights.argmin())} is {weights.min()}")
+        raise ValueError(f"{name} must not be negative: entry {int(weights.argmin())} is {weights.min()}")
     largest = weights.max()
     if largest == 0:
-        raise ValueError("the reference weights sum to zero")
+        raise ValueError(f"{name} sum to zero")
     weights /= largest  # the sum of very large weights may not be a float
     weights /= weights.sum()
     return weights
@@ -255,13 +255,19 @@ class _Search:
             self._offer_all(weights, multipliers)
             objective = self.problem.objective(weights)
             stalled = 0 if self.gap < 0.7 * before or objective < value - self.tolerance else stalled + 1
-            if self.gap <= self.tolerance or stalled > 6:
+            if self.gap <= self._goal() or stalled > (2 if self.gap <= self.tolerance else 6):
                 return
             value = min(value, objective)
             multipliers = self._project(self.projection, value)
             if not multipliers.any():
                 return
             weights = multipliers / multipliers.sum()
+
+    def _goal(self) -> float:
+        """The gap to stop at: that of the contract, or one that means something to the weighted rows where others are far longer."""
+        if self.lift is self.cone:
+            return self.tolerance
+        return min(self.tolerance, TOLERANCE * self.problem.radius * float(self.weights @ self.lengths))
 
     def _start(self, reference: Vector) -> Vector:
         """The best of some weights that cost nothing."""
@@ -297,14 +303,13 @@ class _Search:
 
     def _offer_all(self, weights: Vector, multipliers: Vector) -> None:
         """Keep the best of what these weights and the multipliers that they come from have to offer."""
-        offers = [self.problem.lift(weights)]
         if self.cone is not None:
-            offers.insert(0, self.cone)  # first, since others may be optimal too but farther from g0
+            self._offer(weights, self.cone)
+            if self.gap <= self.tolerance:  # others may be optimal too, but are farther from g0
+                return
+        self._offer(weights, self.problem.lift(weights))
         if multipliers.any() and self._on_sphere(multipliers):
-            offers.append(multipliers)
-        for lift in offers:
-            if self.gap > self.tolerance:
-                self._offer(weights, lift)
+            self._offer(weights, multipliers)
 
     def _on_sphere(self, lift: Vector) -> bool:
         """Whether a lift has the length c, as far as a float64 Gram matrix knows lengths.
