@@ -27,7 +27,7 @@ def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 10,
 ) -> None:
     """Train FedAvg and FedOMG on the same emoji drawn by different hands; test on a style that neither has seen."""
-    from fedomg.report.console import show_demo
+    from fedomg.report.demo import show_demo
 
     show_demo(out, target, seeds, rounds)
 
@@ -51,12 +51,10 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of these.", metavar="DIR...")],
     out: Annotated[Path | None, typer.Option("--out", help="The page to write; by default report.html in the first folder.")] = None,
 ) -> None:
-    """Write one self-contained HTML page that compares runs."""
-    from fedomg.experiment.select import find_runs
-    from fedomg.report.html import write_report
+    """Compare runs: a table here, and one self-contained HTML page."""
+    from fedomg.report.console import show_report
 
-    page = write_report(find_runs(folders), out or folders[0] / "report.html")
-    typer.echo(f"wrote {page}")
+    show_report(folders, out)
 
 
 AS_JSON = typer.Option("--json", help="As JSON, for programs.")
@@ -86,6 +84,38 @@ def datasets(as_json: Annotated[bool, AS_JSON] = False) -> None:
         typer.echo(json.dumps(rows, indent=2))
     else:
         show_table(rows, ("name", "domains", "needs_root", "summary"))
+
+
+data = typer.Typer(no_args_is_help=True, help="Look at a data set, and at who holds what of it.")
+app.add_typer(data, name="data")
+
+NAME = typer.Argument(help="A data set: see fedomg datasets.", metavar="NAME")
+ROOT = typer.Option("--root", help="The folder of the data set.", metavar="DIR", show_default=False)
+
+
+@data.command()
+def check(
+    name: Annotated[str, NAME],
+    root: Annotated[Path | None, ROOT] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch what is missing, through torchvision.")] = False,
+) -> None:
+    """Verify the files of a data set, and count its examples by class."""
+    from fedomg.report.holdings import show_check
+
+    show_check(name, root, download)
+
+
+@data.command()
+def partition(
+    name: Annotated[str, NAME],
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: data.alpha=0.5.")] = None,
+    root: Annotated[Path | None, ROOT] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it, too.", show_default=False)] = None,
+) -> None:
+    """Deal a data set to clients as a run would, and print who holds what."""
+    from fedomg.report.holdings import show_partition
+
+    show_partition(name, overrides or [], root, plot)
 
 
 def main() -> None:

@@ -63,6 +63,18 @@ def test_the_resolved_file_says_everything() -> None:
         ({"method": "fedav"}, 'no method is called "fedav"; did you mean "fedavg"'),
         ({"method": "fedavg+om"}, 'no method is called "fedavg\\+om"; did you mean "fedavg\\+omg"'),
         ({"dataset": "emojis"}, 'no data set is called "emojis"; did you mean "emoji"'),
+        ({"dataset": "mine:"}, 'data set "mine:" is no import path: write package.module:name'),
+        ({"model": {"name": ":x"}}, 'model ":x" is no import path'),
+        ({"dataset": "mnist", "data": {"partition": "dirichlett"}}, "data.partition should be 'domain', 'iid', 'dirichlet'"),
+        ({"dataset": "mnist", "data": {"alpha": 0}}, "data.alpha should be greater than 0"),
+        ({"dataset": "mnist", "data": {"alpha": float("inf")}}, "data.alpha should be a finite number"),
+        ({"dataset": "mnist", "data": {"clients": 0}}, "data.clients should be greater than or equal to 1"),
+        ({"dataset": "emoji", "data": {"clients": 5}}, 'data.clients has no effect with data.partition = "domain"'),
+        (
+            {"dataset": "mnist", "data": {"clients_per_domain": 5}},
+            'data.clients_per_domain has no effect with data.partition = "dirichlet"',
+        ),
+        ({"dataset": "mnist", "data": {"clientss": 5}}, 'unknown key "data.clientss"; did you mean "data.clients"'),
         ({"model": {"name": "cn"}}, 'no model is called "cn"; did you mean "cnn"'),
         ({"rounds": 0}, "rounds should be greater than or equal to 1"),
         ({"rounds": 1.5}, "rounds should be a valid integer"),
@@ -131,3 +143,27 @@ def test_what_is_set_wins_over_the_preset() -> None:
 def test_the_hash_follows_what_is_computed() -> None:
     assert make_config({"seed": 1}).hash() != make_config({"seed": 2}).hash()
     assert make_config({"method": "fedomg"}).hash() == make_config({"method": "fedavg+omg", "aggregator": {"kappa": 0.5}}).hash()
+
+
+def test_the_resolved_file_says_how_the_data_are_dealt() -> None:
+    label, domain = to_toml(make_config({"dataset": "cifar10"})), to_toml(make_config({"dataset": "emoji"}))
+    for line in ('partition = "dirichlet"', "clients = 100", "alpha = 0.1", "repair = false", "validation = 0.0", "test = 0.25"):
+        assert line in label
+    for line in ('partition = "domain"', "clients_per_domain = 1", "validation = 0.1", "test = 0.1"):
+        assert line in domain
+    assert "clients_per_domain" not in label
+    assert "alpha" not in domain
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "pathological", "domain-label", "domain"])
+def test_what_is_resolved_reads_back_as_the_same(partition: str, tmp_path: Path) -> None:
+    config = make_config({"dataset": "mnist", "data": {"partition": partition}})
+    again = load_config(write_toml(tmp_path / "a.toml", to_toml(config)))
+    assert again == config
+    assert again.hash() == config.hash()
+
+
+def test_names_of_ones_own_are_kept() -> None:
+    config = make_config({"dataset": "pack.mine:data", "model": {"name": "pack.mine:Net.small"}})
+    assert (config.dataset, config.model.name) == ("pack.mine:data", "pack.mine:Net.small")
+    assert config.data.partition is None  # follows from its domains, once it is read

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from fedomg.data.examples import Batch
 from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.experiment.files import to_json
 from fedomg.local.loop import Stage, Visit
+from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Method
 from fedomg.models.split import SplitModel
 
 
-class _Quadratic(Trainer):
+class _Quadratic(Trainer[LocalOptions]):
     """Client i minimises half the squared distance of one number to the mean of its inputs."""
 
     def module(self, model: SplitModel) -> nn.Module:
@@ -40,15 +42,16 @@ class _Quadratic(Trainer):
         return loss.detach()
 
 
-def _method(name: str, trainer: Trainer) -> Method:
-    return replace(methods.build(name, tiny(name).aggregator), trainer=trainer)
+def _method(name: str, trainer: Callable[[LocalOptions], Trainer[Any]]) -> Method:
+    options = tiny(name)
+    return replace(methods.build(name, options.local, options.aggregator), trainer=trainer(options.local))
 
 
 def _quadratics(name: str, centres: Sequence[float], sizes: Sequence[int], *overrides: str) -> Experiment:
     inputs = [torch.full((n, 1), centre) for centre, n in zip(centres, sizes, strict=True)]
     federation = federation_of(inputs, [torch.zeros(n, dtype=torch.long) for n in sizes])
     config = tiny(name, "local.batch_size=100", "evaluate.target=never", *overrides)
-    return Experiment(config, federation, _method(name, _Quadratic()))
+    return Experiment(config, federation, _method(name, _Quadratic))
 
 
 def test_fedavg_on_quadratics_is_the_closed_form() -> None:
@@ -131,7 +134,7 @@ def test_a_record_has_all_fields(method: str) -> None:
     last = records[-1]
     assert last["views"].keys() == {"global", "personalised", "adapted", "target", "worst_group"}
     assert last["validation"].keys() == {"domain1", "domain3", "domain4"}
-    assert last["views"]["global"].keys() == {"accuracy", "loss", "n", "clients", "domains"}
+    assert last["views"]["global"].keys() == {"accuracy", "loss", "n", "per_client", "clients", "domains"}
     assert last["views"]["target"]["domains"].keys() == {"domain2"}
     assert last["clients"].keys() == {"0", "1", "2"}
     assert all(client.keys() == CLIENT_KEYS for client in last["clients"].values())
@@ -179,7 +182,8 @@ def test_pooled_accuracy_counts_examples_not_clients() -> None:
 
 
 def test_views_are_taken_when_they_are_due() -> None:
-    config = tiny("fedavg", "evaluate.global=2", "evaluate.worst_group=never", "evaluate.adapted=1", "evaluate.validation=last")
+    intervals = {"global": 2, "worst_group": "never", "adapted": 1, "validation": "last", "personalised": "last"}
+    config = tiny("fedavg", evaluate=intervals)
     _, records = run_rounds(experiment(config))
     assert [sorted(record["views"]) for record in records] == [["adapted"], ["adapted", "global"], ["adapted", "global", "personalised"]]
     assert [bool(record["validation"]) for record in records] == [False, False, True]
@@ -225,7 +229,7 @@ def test_the_held_out_domain_never_enters_training_or_selection() -> None:
 # ------------------------------------------------------------------------------------------------------------ buffers
 
 
-class _Normed(Trainer):
+class _Normed(Trainer[LocalOptions]):
     def module(self, model: SplitModel) -> nn.Module:
         return nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 2))
 
@@ -234,7 +238,7 @@ def _normed(policy: str) -> Experiment:
     inputs = [torch.full((8, 1), 1.0) + torch.arange(8.0).unsqueeze(1), torch.full((24, 1), 5.0)]
     federation = federation_of(inputs, [torch.arange(8) % 2, torch.arange(24) % 2])
     config = tiny("fedavg", f"server.buffers={policy}", "local.epochs=1", "local.batch_size=8")
-    return Experiment(config, federation, _method("fedavg", _Normed()))
+    return Experiment(config, federation, _method("fedavg", _Normed))
 
 
 def test_averaged_buffers_are_weighted_and_counters_take_the_largest() -> None:
@@ -265,10 +269,11 @@ def test_local_buffers_stay_with_their_client() -> None:
 # ------------------------------------------------------------------------------------------------------- broken clients
 
 
-class _Breaks(Trainer):
+class _Breaks(Trainer[LocalOptions]):
     """The clients named return what is not finite."""
 
-    def __init__(self, *clients: int, where: str = "update") -> None:
+    def __init__(self, options: LocalOptions, clients: Sequence[int], where: str = "update") -> None:
+        super().__init__(options)
         self._clients, self._where = clients, where
 
     def run(self, phase: str, visit: Visit, keep_buffers: bool, row: Tensor | None) -> tuple[Reply, ClientState]:
@@ -287,7 +292,7 @@ class _Breaks(Trainer):
 def test_a_client_that_sends_nonsense_is_dropped_by_name(name: str, where: str) -> None:
     config = tiny(name)
     federation = build_federation(config)
-    broken = Experiment(config, federation, _method(name, _Breaks(2, where=where)))
+    broken = Experiment(config, federation, _method(name, partial(_Breaks, clients=(2,), where=where)))
     state, record = broken.advance(broken.initial_state())
     assert record["dropped"] == [2]
     assert record["clients"].keys() == {"0", "1", "3"}
@@ -297,7 +302,7 @@ def test_a_client_that_sends_nonsense_is_dropped_by_name(name: str, where: str) 
 
 def test_a_round_without_a_usable_update_keeps_the_model() -> None:
     config = tiny("fedomg")
-    broken = Experiment(config, build_federation(config), _method("fedomg", _Breaks(0, 1, 2, 3)))
+    broken = Experiment(config, build_federation(config), _method("fedomg", partial(_Breaks, clients=(0, 1, 2, 3))))
     start = broken.initial_state()
     state, record = broken.advance(start)
     assert torch.equal(state.shared, start.shared)
@@ -305,7 +310,7 @@ def test_a_round_without_a_usable_update_keeps_the_model() -> None:
     assert (record["dropped"], record["clients"], record["server"]) == ([0, 1, 2, 3], {}, None)
 
 
-class _Personal(Trainer):
+class _Personal(Trainer[LocalOptions]):
     personalises = True
 
     def group_of(self, name: str) -> Group:
@@ -314,7 +319,7 @@ class _Personal(Trainer):
 
 def test_personal_parameters_stay_out_of_the_matrix_and_with_their_client() -> None:
     config = tiny("fedomg", "evaluate.personalised=1")
-    trial = Experiment(config, build_federation(config), _method("fedomg", _Personal()))
+    trial = Experiment(config, build_federation(config), _method("fedomg", _Personal))
     assert trial.parameters == 4
     state, records = run_rounds(trial, 2)
     assert state.shared.shape == (4,)

@@ -35,14 +35,14 @@ def _model(module: nn.Module | None = None) -> FlatModel:
     return FlatModel(module or nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)), lambda name: Group.SHARED)
 
 
-def _sizes(n: int, batches: int = 1, module: nn.Module | None = None, **options: Any) -> list[list[int]]:
+def _sizes(n: int, module: nn.Module | None = None, **options: Any) -> list[list[int]]:
     seen: list[list[int]] = []
 
     def watch(visit: Visit, pieces: list[Batch]) -> Tensor:
         seen.append([len(piece.labels) for piece in pieces])
         return torch.zeros(())
 
-    progress, _ = train(Stage(watch, batches=batches), _visit(_client(n), _model(module), **options), {})
+    progress, _ = train(Stage(watch), _visit(_client(n), _model(module), **options), {})
     assert progress.steps == len(seen)
     return seen
 
@@ -61,7 +61,7 @@ def test_it_is_plain_training(options: dict[str, Any], make: Any) -> None:
     for parameter in by_hand.parameters():
         parameter.grad = None
     progress, _ = train(Stage(cross_entropy), _visit(client, model, batch_size=16, epochs=2, **options), {})
-    optimizer, draw, losses = make(list(by_hand.parameters())), Streams(0, 1, "fit", 0).generator("batches"), []
+    optimizer, draw, losses = make(list(by_hand.parameters())), Streams(0, 1, "fit", 0).generator("batches/fit/0"), []
     for _ in range(2):
         for positions in torch.randperm(50, generator=draw).split(16)[:3]:
             inputs, labels = client.train.batch(positions)
@@ -108,8 +108,19 @@ def test_steps_take_the_place_of_epochs() -> None:
     assert len(_sizes(50, batch_size=16, steps=7)) == 7
 
 
-def test_a_step_may_take_several_batches() -> None:
-    assert _sizes(50, batches=2, batch_size=16) == [[16, 16], [16]]
+def test_a_step_may_take_a_batch_from_each_of_several_orders() -> None:
+    """The first order is that of ordinary training, the others are shuffles of their own."""
+    seen: list[list[Tensor]] = []
+
+    def watch(visit: Visit, pieces: list[Batch]) -> Tensor:
+        seen.append([piece.inputs for piece in pieces])
+        return torch.zeros(())
+
+    for orders in (1, 2):
+        train(Stage(watch, orders=orders), _visit(_client(50), _model(), batch_size=16), {})
+    single, double = seen[:3], seen[3:]
+    assert all(torch.equal(one[0], two[0]) for one, two in zip(single, double, strict=True))
+    assert not any(torch.equal(two[0], two[1]) for two in double)
 
 
 def test_every_epoch_is_a_new_shuffle_of_all_examples() -> None:

@@ -306,6 +306,15 @@ def test_norms_a_million_fold_apart() -> None:
         assert solution.weights[1] > 0.9
 
 
+def test_degenerate_matrices() -> None:
+    # Small integers in few dimensions: many supports are optimal, and pivoting alone goes in circles on some.
+    for seed in (1555034348, 1953129614, 2019869284, 2295238260, *range(60)):
+        for kappa in (0.9, 2.0, 3.0):
+            rows = draw("integers", 40, seed)
+            shares = np.random.default_rng(seed).dirichlet(np.ones(40))
+            assert omg.solve(rows @ rows.T, shares, kappa).converged, (seed, kappa)
+
+
 def conic(problem: Problem) -> tuple[float, Array]:
     """Objective and direction from the primal second-order cone program: max t with ⟨h_u, d⟩ ≥ t and ‖d − g0‖ ≤ c."""
     rows, columns = problem.updates.shape

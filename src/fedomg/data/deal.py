@@ -1,9 +1,9 @@
 """From a data set and the `[data]` table to a federation."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,27 +12,82 @@ from fedomg.core.rng import generator
 from fedomg.data import partition
 from fedomg.data.dataset import TEST, Dataset
 from fedomg.data.examples import Examples
-from fedomg.data.federation import Client, Federation, Shares, by_domain, held_out, require_training_data, rows_of, source_domains
-from fedomg.data.options import DOMAIN_SHIFT, LABEL_SHIFT, DataOptions, resolve
+from fedomg.data.federation import Client, Federation, Shares, by_domain, require_training_data, rows_of, source_domains, target_client
+from fedomg.data.options import DOMAIN_SHIFT, LABEL_SHIFT, PARTITION_KEYS, DataOptions, resolve
 
 
 def deal(dataset: Dataset, target: str | None, options: DataOptions, seed: int) -> Federation:
     """Deals a data set as its options say; what they leave open follows from the number of domains."""
     single = len(dataset.domain_names) == 1
     if target is not None and single:
-        raise UserError(f'target = "{target}": the data set has one domain, "{dataset.domain_names[0]}", so none can be held out; unset it')
-    options = resolve(options, LABEL_SHIFT if single else DOMAIN_SHIFT)
-    shares = Shares(_set(options.validation), _set(options.test))
-    if options.partition == "domain":
-        return by_domain(dataset, target, _set(options.clients_per_domain), shares, seed)
+        raise UserError(f'target "{target}" cannot be held out: the data set has a single domain; remove the target')
+    settings: dict[str, Any] = resolve(options, LABEL_SHIFT if single else DOMAIN_SHIFT).model_dump()
+    shares = Shares(settings["validation"], settings["test"])
+    keys = {key: settings[key] for key in PARTITION_KEYS[settings["partition"]]}
+    if settings["partition"] == "domain":
+        return by_domain(dataset, target, keys["clients_per_domain"], shares, seed)
     sources = source_domains(dataset, target)
-    parts = _by_domain_and_label(dataset, sources, options, seed) if options.partition == "domain-label" else None
-    parts = parts or _by_label(dataset, sources, options, seed)
+    if settings["partition"] == "domain-label":
+        parts = _within_domains(dataset, sources, seed, **keys)
+    else:
+        parts = _of_the_pool(dataset, sources, seed, LABEL_PARTITIONS[settings["partition"]], **keys)
     clients = tuple(_client(dataset, number, name, rows, shares, seed) for number, (name, rows) in enumerate(parts))
-    return Federation(dataset, clients, held_out(dataset, target, len(clients)))
+    return Federation(dataset, clients, None if target is None else target_client(dataset, target, len(clients)))
 
 
-def _set[T](value: T | None) -> T:
-    """A value that `resolve` has filled in."""
-    assert value is not None
-    return value
+LABEL_PARTITIONS: dict[str, Callable[..., partition.Parts]] = {
+    "iid": partition.iid,
+    "dirichlet": partition.dirichlet,
+    "pathological": partition.pathological,
+}
+
+
+def _of_the_pool(
+    dataset: Dataset, sources: list[str], seed: int, part: Callable[..., partition.Parts], **keys: Any
+) -> Iterator[tuple[str, Tensor]]:
+    """The source domains thrown together and dealt by label."""
+    rows = torch.cat([rows_of(dataset, domain) for domain in sources])
+    for number, positions in enumerate(part(dataset.labels[rows].numpy(), seed=seed, **keys)):
+        yield f"client-{number}", rows[torch.from_numpy(positions)].sort().values
+
+
+def _within_domains(dataset: Dataset, sources: list[str], seed: int, clients_per_domain: int, **keys: Any) -> Iterator[tuple[str, Tensor]]:
+    """Each source domain dealt by label to clients of its own."""
+    for domain in sources:
+        rows = rows_of(dataset, domain)
+        parts = partition.dirichlet(dataset.labels[rows].numpy(), clients_per_domain, seed=seed, place=domain, **keys)
+        for number, positions in enumerate(parts):
+            yield f"{domain}-{number + 1}", rows[torch.from_numpy(positions)]
+
+
+def _client(dataset: Dataset, number: int, name: str, rows: Tensor, shares: Shares, seed: int) -> Client:
+    """Tests and validation are split off at random, so that they are distributed as the client's training data."""
+    draw = generator(seed, "split", number)
+    if dataset.split is None:
+        test, rows = _random(rows, shares.test, draw)
+    else:
+        test, rows = rows[dataset.split[rows] == TEST], rows[dataset.split[rows] != TEST]
+    validation, train = _random(rows, shares.validation, draw)
+    require_training_data(name, train)
+    return Client(number, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, test))
+
+
+def _random(rows: Tensor, share: float, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A share of the rows, rounded up, and the others."""
+    shuffled = rows[torch.randperm(len(rows), generator=draw)]
+    cut = math.ceil(share * len(rows) - 1e-9)  # 0.1 * 30 is a little more than 3
+    return shuffled[:cut].sort().values, shuffled[cut:].sort().values
+
+
+def label_counts(federation: Federation) -> Tensor:
+    """How many examples of each class every client holds, training, validation and test together: (clients, classes)."""
+    held = (torch.cat([client.train.labels, client.validation.labels, client.test.labels]) for client in federation.clients)
+    return torch.stack([labels.bincount(minlength=federation.classes) for labels in held])
+
+
+def heterogeneity(counts: Tensor) -> float:
+    """The mean total-variation distance of the clients' label distributions to that of all: 0 is IID, near 1 disjoint."""
+    held = counts.double()
+    own = held / held.sum(dim=1, keepdim=True)
+    pooled = held.sum(dim=0) / held.sum()
+    return float((own - pooled).abs().sum(dim=1).mean() / 2)

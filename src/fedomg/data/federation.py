@@ -53,21 +53,26 @@ class Shares:
 
 def by_domain(dataset: Dataset, target: str | None, clients_per_domain: int, shares: Shares, seed: int) -> Federation:
     """Each source domain is one client, or is dealt evenly to several; the target domain is all held out."""
+    clients: list[Client] = []
+    for name in source_domains(dataset, target):
+        for part, rows in enumerate(_deal(dataset, name, clients_per_domain, seed)):
+            label = name if clients_per_domain == 1 else f"{name}-{part + 1}"
+            clients.append(_client(dataset, len(clients), label, rows, shares, seed))
+    held_out = None if target is None else target_client(dataset, target, len(clients))
+    return Federation(dataset, tuple(clients), held_out)
+
+
+def source_domains(dataset: Dataset, target: str | None) -> list[str]:
+    """All domains but the target."""
     if target is not None and target not in dataset.domain_names:
         raise UserError(unknown_name("domain", target, dataset.domain_names) + " (key: target)")
     sources = [name for name in dataset.domain_names if name != target]
     if not sources:
         raise UserError(f'no source domain is left: "{target}" is the only domain of the data set')
-    clients: list[Client] = []
-    for name in sources:
-        for part, rows in enumerate(_deal(dataset, name, clients_per_domain, seed)):
-            label = name if clients_per_domain == 1 else f"{name}-{part + 1}"
-            clients.append(_client(dataset, len(clients), label, rows, shares, seed))
-    held_out = None if target is None else _target(dataset, target, len(clients))
-    return Federation(dataset, tuple(clients), held_out)
+    return sources
 
 
-def _rows_of(dataset: Dataset, domain: str) -> Tensor:
+def rows_of(dataset: Dataset, domain: str) -> Tensor:
     rows = (dataset.domains == dataset.domain_names.index(domain)).nonzero().flatten()
     if not len(rows):
         raise UserError(f'domain "{domain}" holds no example; remove it or give it images')
@@ -76,7 +81,7 @@ def _rows_of(dataset: Dataset, domain: str) -> Tensor:
 
 def _deal(dataset: Dataset, domain: str, parts: int, seed: int) -> Iterator[Tensor]:
     """Every class of the domain dealt evenly, so that the parts differ by chance alone."""
-    rows = _rows_of(dataset, domain)
+    rows = rows_of(dataset, domain)
     if parts > len(rows):
         raise UserError(f'domain "{domain}" has {len(rows)} examples, too few for {parts} clients (key: data.clients_per_domain)')
     order = torch.cat(list(_shuffled_by_class(dataset, rows, seed, "deal")))
@@ -90,14 +95,18 @@ def _client(dataset: Dataset, client: int, name: str, rows: Tensor, shares: Shar
     else:
         held, rows = _stratified(dataset, rows, shares.test, seed, "test")
     validation, train = _stratified(dataset, rows, shares.validation, seed, "validation")
-    if not len(train):
-        raise UserError(f'client "{name}" is left without training examples; lower data.validation or data.test, or use fewer clients')
+    require_training_data(name, train)
     return Client(client, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, held))
 
 
-def _target(dataset: Dataset, domain: str, client: int) -> Client:
+def require_training_data(name: str, train: Tensor) -> None:
+    if not len(train):
+        raise UserError(f'client "{name}" is left without training examples; lower data.validation or data.test, or use fewer clients')
+
+
+def target_client(dataset: Dataset, domain: str, client: int) -> Client:
     """The whole domain is test data, or its test part where the data set fixes one."""
-    rows = _rows_of(dataset, domain)
+    rows = rows_of(dataset, domain)
     test = rows if dataset.split is None else rows[dataset.split[rows] == TEST]
     nothing = Examples(dataset, rows[:0])
     return Client(client, domain, nothing, nothing, Examples(dataset, test))

@@ -14,33 +14,31 @@ from fedomg.core.errors import UserError
 from fedomg.core.rng import derive
 
 Indices = NDArray[np.int64]
-Part = list[Indices]
+Parts = list[Indices]
 
 LEAST = 40
 ATTEMPTS = 5000
 REDRAWS = 1000
 
 
-def iid(labels: Indices, clients: int, seed: int) -> Part:
+def iid(labels: Indices, clients: int, seed: int) -> Parts:
     """Every class dealt evenly: the shares of a class, and the sizes of clients, differ by one example at most."""
     _enough_examples(labels, clients)
     order = np.concatenate([members for _, members in _shuffled_classes(labels, _generator(seed, "iid"))])
     return [np.sort(order[client::clients]) for client in range(clients)]
 
 
-def dirichlet(labels: Indices, clients: int, alpha: float, least: int | None, repair: bool, seed: int, place: str = "") -> Part:
+def dirichlet(labels: Indices, clients: int, alpha: float, least: int | None, repair: bool, seed: int, place: str = "") -> Parts:
     """Each class dealt in shares drawn from Dir(alpha), drawn anew until the smallest client holds `least` examples.
 
     A client that holds its even share of all examples or more gets nothing of the classes still to come; the others' shares are
     scaled up. This is the partition of PFLlib, with a generator of its own and an end to the attempts.
     """
-    _enough_examples(labels, clients)
+    _enough_examples(labels, clients, "data.clients_per_domain" if place else "data.clients")
     even = len(labels) / clients
     wanted = min(LEAST, even / 2) if least is None else least
     if wanted > even:
-        raise UserError(
-            f"{len(labels)} examples cannot give each of {clients} clients {wanted}; lower data.least or the number of clients"
-        )
+        raise UserError(f"{len(labels)} examples cannot give each of {clients} clients {wanted}; lower data.least or the number of clients")
     draw = _generator(seed, "dirichlet", place)
     class_sizes = np.bincount(labels)
     counts = _draw_counts(class_sizes, clients, alpha, wanted, draw)
@@ -54,7 +52,7 @@ def dirichlet(labels: Indices, clients: int, alpha: float, least: int | None, re
     return _deal(labels, counts, draw)
 
 
-def pathological(labels: Indices, clients: int, classes_per_client: int, seed: int) -> Part:
+def pathological(labels: Indices, clients: int, classes_per_client: int, seed: int) -> Parts:
     """Each client holds exactly so many classes; a class goes to clients in proportion to its size, in even parts."""
     _enough_examples(labels, clients)
     draw = _generator(seed, "pathological")
@@ -77,9 +75,9 @@ def _generator(seed: int, *role: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(seed, "partition", *role)))
 
 
-def _enough_examples(labels: Indices, clients: int) -> None:
+def _enough_examples(labels: Indices, clients: int, key: str = "data.clients") -> None:
     if clients > len(labels):
-        raise UserError(f"{len(labels)} examples are too few for {clients} clients; lower the number of clients (key: data.clients)")
+        raise UserError(f"{len(labels)} examples are too few for {clients} clients; lower {key}")
 
 
 def _shuffled_classes(labels: Indices, draw: np.random.Generator) -> Iterator[tuple[int, Indices]]:
@@ -87,7 +85,7 @@ def _shuffled_classes(labels: Indices, draw: np.random.Generator) -> Iterator[tu
         yield label, draw.permutation(np.flatnonzero(labels == label))
 
 
-def _deal(labels: Indices, counts: Indices, draw: np.random.Generator) -> Part:
+def _deal(labels: Indices, counts: Indices, draw: np.random.Generator) -> Parts:
     """Deals shuffled classes in the given numbers, `counts` (classes, clients)."""
     owner = np.empty(len(labels), np.int64)
     clients = np.arange(counts.shape[1])

@@ -12,13 +12,12 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, Validati
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.core.names import known
 from fedomg.core.options import Options
-from fedomg.data.catalogue import SOURCES
+from fedomg.data.catalogue import known_dataset, with_defaults
 from fedomg.data.options import DataOptions
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.local.options import LocalOptions
-from fedomg.models import MODELS
+from fedomg.models import known_model
 from fedomg.server.omg import OMGOptions, preset_defaults
 from fedomg.server.options import AggregatorOptions, ServerOptions
 
@@ -26,12 +25,12 @@ Table = dict[str, Any]
 
 
 class ModelOptions(Options):
-    name: str = Field("cnn", description="which model")
+    name: str = Field("cnn", description="which model, or package.module:name of your own")
 
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return known("model", name, MODELS)
+        return known_model(name)
 
 
 class EngineOptions(Options):
@@ -42,16 +41,16 @@ class Config(Options):
     """Everything that decides what a run computes."""
 
     method: str = Field("fedomg", description="base method, with +omg for the matching rule")
-    dataset: str = Field("emoji", description="name of the data set")
+    dataset: str = Field("emoji", description="name of the data set, or package.module:name of your own")
     target: str | None = Field(None, description="the domain held out from training and selection")
     seed: int = Field(0, ge=0, description="of partition, sampling, initialisation, batches and noise")
     rounds: int = Field(20, ge=1, description="communication rounds")
     local: SerializeAsAny[LocalOptions] = Field(default_factory=LocalOptions, validate_default=True)
     aggregator: SerializeAsAny[AggregatorOptions] = Field(default_factory=AggregatorOptions, validate_default=True)
     server: ServerOptions = ServerOptions()
-    data: DataOptions = DataOptions()
+    data: DataOptions = Field(default_factory=DataOptions, validate_default=True)
     model: ModelOptions = ModelOptions()
-    evaluate: EvaluateOptions = EvaluateOptions()
+    evaluate: EvaluateOptions = Field(default_factory=EvaluateOptions, validate_default=True)
     engine: EngineOptions = EngineOptions()
 
     @model_validator(mode="before")
@@ -72,7 +71,12 @@ class Config(Options):
     @field_validator("dataset")
     @classmethod
     def _known_dataset(cls, name: str) -> str:
-        return known("data set", name, SOURCES)
+        return known_dataset(name)
+
+    @field_validator("data")
+    @classmethod
+    def _data_of_the_dataset(cls, options: DataOptions, info: ValidationInfo) -> DataOptions:
+        return with_defaults(info.data["dataset"], options) if "dataset" in info.data else options
 
     @field_validator("local", mode="before")
     @classmethod
@@ -83,6 +87,13 @@ class Config(Options):
     @classmethod
     def _aggregator_of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
         return _of_the_method("aggregator", methods.aggregator_options, value, info)
+
+    @field_validator("evaluate")
+    @classmethod
+    def _evaluate_as_the_method(cls, options: EvaluateOptions, info: ValidationInfo) -> EvaluateOptions:
+        if options.personalised is not None or "method" not in info.data:
+            return options
+        return options.model_copy(update={"personalised": methods.parse(info.data["method"]).entry.personalised_every})
 
     def table(self) -> Table:
         """Plain values, without those that are None: TOML has no null."""

@@ -1,6 +1,7 @@
 """The evaluation views. A view is a phase like any other: it runs where the data are, on copies, and changes no state."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
 from typing import Annotated, Any, Literal
 
 import torch
@@ -26,7 +27,7 @@ class EvaluateOptions(Options):
     """How often each view is taken: every so many rounds (and after the last), only after the last, or never."""
 
     global_: Every = Field(1, alias="global", description="the global model on every client's test data")
-    personalised: Every = Field("last", description="the method's own personal model, likewise")
+    personalised: Every | None = Field(None, description="the method's own personal model, likewise; by default as the method says")
     adapted: Every = Field("last", description="the model after the usual local training, likewise")
     target: Every = Field(1, description="the global model on the held-out domain")
     worst_group: Every = Field(1, description="the global model on the group it serves worst")
@@ -34,8 +35,8 @@ class EvaluateOptions(Options):
     batch_size: int = Field(256, ge=1, description="examples a forward pass")
 
     def due(self, view: str, round: int, rounds: int) -> bool:
-        every: Every = self.global_ if view == "global" else getattr(self, view)
-        if every == "never":
+        every: Every | None = self.global_ if view == "global" else getattr(self, view)
+        if every is None or every == "never":
             return False
         return round == rounds or (every != "last" and round % every == 0)
 
@@ -68,8 +69,9 @@ def view_record(replies: Sequence[Reply]) -> Numbers | None:
     seen = [reply for reply in replies if reply.tallies[POOLED].n]
     if not seen:
         return None
-    record = numbers(_pool(seen, POOLED))
-    record["clients"] = {str(reply.client): numbers(reply.tallies[POOLED]) for reply in seen}
+    clients = {str(reply.client): numbers(reply.tallies[POOLED]) for reply in seen}
+    record = {**numbers(_pool(seen, POOLED)), "per_client": _across([client["accuracy"] for client in clients.values()])}
+    record["clients"] = clients
     record["domains"] = _by(seen, "domain:")
     return record
 
@@ -78,10 +80,16 @@ def worst_group_record(replies: Sequence[Reply]) -> Numbers | None:
     """The group with the lowest accuracy; the groups are the domains where the data set defines none."""
     seen = [reply for reply in replies if reply.tallies[POOLED].n]
     groups = _by(seen, "group:") or _by(seen, "domain:")
-    if not groups:
+    if len(groups) < 2:
         return None
     worst = min(groups, key=lambda name: groups[name]["accuracy"])
     return {**groups[worst], "group": worst, "groups": groups}
+
+
+def _across(accuracies: Sequence[float]) -> Numbers:
+    """How evenly clients are served: mean, deviation (of this population), and the mean of the worst tenth."""
+    worst = sorted(accuracies)[: max(1, len(accuracies) // 10)]
+    return {"mean": fmean(accuracies), "std": pstdev(accuracies), "worst_decile": fmean(worst)}
 
 
 def domain_record(replies: Sequence[Reply]) -> dict[str, Numbers]:
@@ -99,7 +107,3 @@ def _by(replies: Sequence[Reply], prefix: str) -> dict[str, Numbers]:
 
 def _pool(replies: Sequence[Reply], name: str) -> Tally:
     return sum((reply.tallies[name] for reply in replies if name in reply.tallies), Tally())
-
-
-def accuracies(views: Mapping[str, Numbers]) -> dict[str, float]:
-    return {name: view["accuracy"] for name, view in views.items()}

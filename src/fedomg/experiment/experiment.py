@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from fedomg import methods
+from fedomg.core.errors import UserError
 from fedomg.core.params import FlatModel, Tensors, clone
 from fedomg.core.records import Broadcast, Reply
 from fedomg.core.rng import seeded_global_generator
 from fedomg.data.catalogue import load_dataset
-from fedomg.data.federation import Federation, Shares, by_domain
+from fedomg.data.deal import deal
+from fedomg.data.federation import Federation
 from fedomg.engine.base import Engine
 from fedomg.engine.inline import InlineEngine
 from fedomg.experiment import evaluate
@@ -43,9 +45,11 @@ class Experiment:
     def __init__(self, config: Config, federation: Federation, method: Method | None = None) -> None:
         self.config = config
         self.federation = federation
-        self._method = method or methods.build(config.method, config.aggregator)
+        self._method = method or methods.build(config.method, config.local, config.aggregator)
         self._trainer = self._method.trainer
         self._model = _initial_model(config, federation, self._trainer)
+        if not self.parameters:
+            raise UserError(f'method "{config.method}" shares no parameter of model "{config.model.name}"; choose a model with a body')
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
         task = Task(self._model, config.local, config.rounds)
         local_buffers = config.server.buffers == "local"
@@ -59,7 +63,8 @@ class Experiment:
 
     def initial_state(self) -> ServerState:
         buffers = {} if self.config.server.buffers == "local" else clone(self._model.initial_buffers)
-        return ServerState(0, self._model.shared.clone(), buffers)
+        coordinated = self._method.coordinator.initial(len(self.federation.clients), self.parameters)
+        return ServerState(0, self._model.shared.clone(), buffers, coordinator=coordinated)
 
     def untrained(self, state: ServerState) -> Record:
         """The record of round 0."""
@@ -220,16 +225,15 @@ def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     return _Fitted([replies[i] for i in kept.tolist()], rows[kept], gram[kept][:, kept])
 
 
-def _initial_model(config: Config, federation: Federation, trainer: Trainer) -> FlatModel:
+def _initial_model(config: Config, federation: Federation, trainer: Trainer[Any]) -> FlatModel:
     with seeded_global_generator(config.seed, "initialisation"):
         split = build_model(config.model.name, federation.shape, federation.classes)
         return FlatModel(trainer.module(split), trainer.group_of)
 
 
 def build_federation(config: Config) -> Federation:
-    data = config.data
-    dataset = load_dataset(config.dataset, data, config.seed)
-    return by_domain(dataset, config.target, data.clients_per_domain, Shares(data.validation, data.test), config.seed)
+    dataset = load_dataset(config.dataset, config.data, config.seed)
+    return deal(dataset, config.target, config.data, config.seed)
 
 
 class _Clock:

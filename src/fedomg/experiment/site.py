@@ -1,7 +1,7 @@
 """Where the data are: training phases go to the method's trainer, views to evaluation."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from fedomg.local.trainer import Predictor, Trainer, load
 class LocalSite:
     """Serves every client of a federation with one model to work in."""
 
-    def __init__(self, trainer: Trainer, federation: Federation, task: Task, seed: int, keep_buffers: bool, batch_size: int) -> None:
+    def __init__(self, trainer: Trainer[Any], federation: Federation, task: Task, seed: int, keep_buffers: bool, batch_size: int) -> None:
         self._trainer = trainer
         self._clients = {client.id: client for client in federation.everyone}
         self._task = task

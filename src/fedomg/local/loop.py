@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 
 import torch
 from torch import Generator, Tensor
@@ -39,6 +39,10 @@ class Visit:
     def model(self) -> FlatModel:
         return self.task.model
 
+    @property
+    def classes(self) -> int:
+        return len(self.client.train.dataset.class_names)
+
 
 Gradient = Callable[[Visit, list[Batch]], Tensor]
 """Adds the gradient of one step to the zeroed gradient vectors and returns the loss, detached."""
@@ -46,18 +50,28 @@ Gradient = Callable[[Visit, list[Batch]], Tensor]
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of local training: which groups move, along which gradient, for how long."""
+    """A stretch of local training: which groups move, along which gradient, for how long.
+
+    `epochs`, `steps` and `lr` are those of the configuration where they are None. Each step gets a batch from each of `orders` independent
+    shuffles of the client's examples. Stages of different name remember different optimizers.
+    """
 
     gradient: Gradient
     groups: tuple[Group, ...] = (Group.SHARED, Group.PERSONAL)
     epochs: int | None = None
-    batches: int = 1
+    steps: int | None = None
+    lr: float | None = None
+    orders: int = 1
+    name: str = "fit"
 
 
 @dataclass(frozen=True)
 class Progress:
-    steps: int
-    loss: float
+    """What a stage did; `distance` is the sum of its learning rates over its steps."""
+
+    steps: int = 0
+    loss: float = math.nan
+    distance: float = 0.0
 
 
 def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, ClientState]:
@@ -66,19 +80,20 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     model.module.train()
     model.train_only(stage.groups)
     trained = [group for group in stage.groups if len(model.values[group])]
-    optimizer = _open_optimizer(options, model, trained, state)
+    optimizer = _open_optimizer(stage, options, model, trained, state)
     steps, batches = _batches(stage, visit)
-    total = torch.zeros(())
+    total, distance = torch.zeros(()), 0.0
     for step, pieces in enumerate(batches):
-        _set_rate(optimizer, visit, step / steps)
+        distance += _set_rate(optimizer, stage, visit, step / steps)
         for group in trained:
             model.gradients[group].zero_()
         total += stage.gradient(visit, pieces)
         if options.clip is not None:
             torch.nn.utils.clip_grad_norm_([model.values[group] for group in trained], options.clip)
         optimizer.step()
-    mean = float(total) / steps if steps else math.nan
-    return Progress(steps, mean), _optimizer_state(options, optimizer, trained)
+    if not steps:
+        return Progress(), {}
+    return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained)
 
 
 def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
@@ -90,55 +105,65 @@ def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
     options, examples = visit.task.options, visit.client.train
     whole, rest = divmod(len(examples), options.batch_size)
     partial = rest > 0 and (whole == 0 or not options.drop_last) and not (rest == 1 and visit.model.has_batchnorm)
-    used = whole + partial
-    if not used:
+    per_epoch = whole + partial
+    if not per_epoch:
         return 0, iter(())
-    steps = options.steps if options.steps is not None else -(-used // stage.batches) * (stage.epochs or options.epochs)
-    draw = visit.streams.generator("batches")
-    pieces = (piece for _ in count() for piece in _epoch(examples, options.batch_size, used, stage.batches, draw))
-    return steps, islice(pieces, steps)
+    steps = per_epoch * stage.epochs if stage.epochs is not None else stage.steps or options.steps or per_epoch * options.epochs
+    draws = [visit.streams.generator(f"batches/{stage.name}/{order}") for order in range(stage.orders)]
+    orders = [_endless(examples, options.batch_size, per_epoch, draw) for draw in draws]
+    return steps, (list(pieces) for pieces in islice(zip(*orders, strict=True), steps))
 
 
-def _epoch(examples: Examples, size: int, used: int, a_step: int, draw: Generator) -> Iterator[list[Batch]]:
-    """One shuffled pass, with so many batches for each step."""
-    pieces = torch.randperm(len(examples), generator=draw).split(size)[:used]
-    for start in range(0, used, a_step):
-        yield [examples.batch(positions) for positions in pieces[start : start + a_step]]
+def _endless(examples: Examples, size: int, per_epoch: int, draw: Generator) -> Iterator[Batch]:
+    """The batches of one shuffled pass after another."""
+    while True:
+        for positions in torch.randperm(len(examples), generator=draw).split(size)[:per_epoch]:
+            yield examples.batch(positions)
 
 
-def _open_optimizer(options: LocalOptions, model: FlatModel, groups: list[Group], state: ClientState) -> torch.optim.Optimizer:
+def _open_optimizer(
+    stage: Stage, options: LocalOptions, model: FlatModel, groups: list[Group], state: ClientState
+) -> torch.optim.Optimizer:
     for group in groups:
         model.values[group].grad = model.gradients[group]
     vectors = [model.values[group] for group in groups]
     optimizer: torch.optim.Optimizer
     if options.optimizer == "adam":
-        optimizer = torch.optim.Adam(vectors, options.lr, weight_decay=options.weight_decay)
+        optimizer = torch.optim.Adam(vectors, _rate(stage, options), weight_decay=options.weight_decay)
     else:
-        optimizer = torch.optim.SGD(vectors, options.lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        optimizer = torch.optim.SGD(vectors, _rate(stage, options), momentum=options.momentum, weight_decay=options.weight_decay)
     for group in groups:
-        prefix = f"optimizer/{group}/"
+        prefix = _slot(stage, group)
         kept = {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
         if kept:
             optimizer.state[model.values[group]] = kept
     return optimizer
 
 
-def _optimizer_state(options: LocalOptions, optimizer: torch.optim.Optimizer, groups: list[Group]) -> ClientState:
+def _optimizer_state(stage: Stage, options: LocalOptions, optimizer: torch.optim.Optimizer, groups: list[Group]) -> ClientState:
     if options.optimizer_state == "reset":
         return {}
     entries = zip(groups, optimizer.param_groups[0]["params"], strict=True)
     return {
-        f"optimizer/{group}/{name}": value
+        _slot(stage, group) + name: value
         for group, vector in entries
         for name, value in optimizer.state[vector].items()
         if isinstance(value, Tensor)
     }
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, visit: Visit, done: float) -> None:
+def _slot(stage: Stage, group: Group) -> str:
+    return f"optimizer/{stage.name}/{group}/"
+
+
+def _rate(stage: Stage, options: LocalOptions) -> float:
+    return options.lr if stage.lr is None else stage.lr
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, stage: Stage, visit: Visit, done: float) -> float:
+    """Sets and returns the learning rate at a share of this round's steps."""
     options = visit.task.options
-    if options.schedule == "constant":
-        return
-    rate = options.lr * options.factor((visit.broadcast.round - 1 + done) / visit.task.rounds)
+    rate = _rate(stage, options) * options.factor((visit.broadcast.round - 1 + done) / visit.task.rounds)
     for group in optimizer.param_groups:
         group["lr"] = rate
+    return rate

@@ -1,6 +1,7 @@
 """The client half of a method: which parameters are whose, what a client does in a phase, how its model answers."""
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from fedomg.core.params import Group, Tensors, clone
 from fedomg.core.records import ClientState, Reply
 from fedomg.local.loop import Progress, Stage, Visit, train
+from fedomg.local.options import LocalOptions
 from fedomg.local.terms import cross_entropy
 from fedomg.models.split import SplitModel
 
@@ -15,13 +17,17 @@ PERSONAL = "personal"
 BUFFER = "buffers/"
 
 Predictor = Callable[[Tensor], Tensor]
+OptionsT = TypeVar("OptionsT", bound=LocalOptions)
 
 
-class Trainer:
+class Trainer(Generic[OptionsT]):
     """Plain local SGD on the whole model. A method overrides only what it changes."""
 
     personalises = False
     """Whether the personalised view differs from the global one."""
+
+    def __init__(self, options: OptionsT) -> None:
+        self.options = options
 
     def module(self, model: SplitModel) -> nn.Module:
         """The model that clients train, with what the method adds to it."""
@@ -30,21 +36,29 @@ class Trainer:
     def group_of(self, name: str) -> Group:
         return Group.SHARED
 
+    def arrive(self, visit: Visit) -> Tensors:
+        """What the reply says of the model as it was received, before any training."""
+        return {}
+
     def stages(self, visit: Visit) -> Sequence[Stage]:
         return (Stage(cross_entropy),)
+
+    def report(self, visit: Visit, progress: Progress) -> Tensors:
+        """What the reply says of the trained model, beside the update."""
+        return {}
+
+    def remember(self, visit: Visit, progress: Progress) -> ClientState:
+        """What the client keeps beside its personal parameters and optimizers."""
+        return {}
 
     def run(self, phase: str, visit: Visit, keep_buffers: bool, row: Tensor | None) -> tuple[Reply, ClientState]:
         """Trains from the broadcast; writes the update into `row` and returns what the client remembers."""
         load(visit)
-        progress, remembered = self.fit(visit)
+        arrived = self.arrive(visit)
+        progress, optimizers = self.fit(visit)
         model = visit.model
-        update = torch.sub(model.shared, visit.broadcast.shared, out=row) if row is not None else None
+        update = torch.sub(model.shared, visit.broadcast.shared, out=row)
         buffers = clone(model.buffers)
-        state = dict(remembered)
-        if len(model.values[Group.PERSONAL]):
-            state[PERSONAL] = model.values[Group.PERSONAL].clone()
-        if keep_buffers:
-            state |= {BUFFER + name: value for name, value in buffers.items()}
         reply = Reply(
             client=visit.client.id,
             samples=len(visit.client.train),
@@ -52,21 +66,25 @@ class Trainer:
             loss=progress.loss,
             update=update,
             buffers={} if keep_buffers else buffers,
-            extras=self.extras(visit),
+            extras=arrived | self.report(visit, progress),
         )
+        if not update.isfinite().all():
+            return reply, visit.state  # a round that diverged leaves no trace in the client either
+        state = optimizers | self.remember(visit, progress)
+        if len(model.values[Group.PERSONAL]):
+            state[PERSONAL] = model.values[Group.PERSONAL].clone()
+        if keep_buffers:
+            state |= {BUFFER + name: value for name, value in buffers.items()}
         return reply, state
 
     def fit(self, visit: Visit) -> tuple[Progress, ClientState]:
-        """All stages of local training on the loaded model."""
-        steps, loss, remembered = 0, 0.0, ClientState()
+        """All stages of local training on the loaded model; the loss is that of the last."""
+        done, remembered = Progress(), ClientState()
         for stage in self.stages(visit):
             progress, kept = train(stage, visit, visit.state)
-            steps, loss, remembered = steps + progress.steps, progress.loss, remembered | kept
-        return Progress(steps, loss), remembered
-
-    def extras(self, visit: Visit) -> Tensors:
-        """What the reply carries beside the update."""
-        return {}
+            done = Progress(done.steps + progress.steps, progress.loss, done.distance + progress.distance)
+            remembered |= kept
+        return done, remembered
 
     def personalise(self, visit: Visit) -> None:
         """Turns the loaded model into the client's own, in place."""
@@ -83,8 +101,8 @@ class Trainer:
 def load(visit: Visit, personal: bool = True) -> None:
     """The model as the client starts from it: what was broadcast, its own part, its own buffers where those stay local.
 
-    Without `personal` the client's own part is left out: the global model.
+    A personal part that the server sends replaces the client's. Without `personal` it is left out: the global model.
     """
     own = {name.removeprefix(BUFFER): value for name, value in visit.state.items() if name.startswith(BUFFER)}
-    part = visit.state.get(PERSONAL) if personal else None
+    part = visit.broadcast.extras.get(PERSONAL, visit.state.get(PERSONAL)) if personal else None
     visit.model.load(visit.broadcast.shared, part, {**visit.broadcast.buffers, **own})

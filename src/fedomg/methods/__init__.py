@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from fedomg.core.errors import UserError
 from fedomg.core.names import unknown_name
 from fedomg.local.options import LocalOptions
-from fedomg.methods import fedavg
+from fedomg.methods import fedas, fedavg, fedbabu, fedpac, fedprox, fedrod, peravg, scaffold
 from fedomg.methods.method import Entry, Method
 from fedomg.server.aggregator import Aggregator
 from fedomg.server.omg import OMG, OMGOptions
@@ -13,7 +13,8 @@ from fedomg.server.options import AggregatorOptions
 from fedomg.server.rules import Mean, Rule
 from fedomg.server.weighting import WEIGHTINGS
 
-ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in (fedavg,)}
+_MODULES = (fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas)
+ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in _MODULES}
 ALIASES = {"fedomg": "fedavg+omg"}
 OMG_SUFFIX = "+omg"
 
@@ -52,11 +53,11 @@ def aggregator_options(name: str) -> type[AggregatorOptions]:
     return OMGOptions if parse(name).omg else AggregatorOptions
 
 
-def build(name: str, options: AggregatorOptions) -> Method:
+def build(name: str, local: LocalOptions, combine: AggregatorOptions) -> Method:
     canonical, entry, _ = parse(name)
-    weighting = entry.weighting() if options.weighting is None else WEIGHTINGS[options.weighting]()
-    rule: Rule = OMG(options) if isinstance(options, OMGOptions) else Mean()
-    return Method(canonical, entry.trainer(), entry.coordinator(), Aggregator(weighting, rule))
+    weighting = entry.weighting() if combine.weighting is None else WEIGHTINGS[combine.weighting]()
+    rule: Rule = OMG(combine) if isinstance(combine, OMGOptions) else Mean()
+    return Method(canonical, entry.trainer(local), entry.coordinator(), Aggregator(weighting, rule))
 
 
 def catalogue() -> list[dict[str, Any]]:

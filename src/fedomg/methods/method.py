@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer
@@ -14,14 +14,17 @@ from fedomg.server.weighting import Samples, Weighting
 @dataclass(frozen=True)
 class Method:
     name: str
-    trainer: Trainer
+    trainer: Trainer[Any]
     coordinator: Coordinator
     aggregator: Aggregator
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method as the registry knows it, before it is combined with a rule."""
+    """A method as the registry knows it, before it is combined with a rule.
+
+    `personalised_every` is how often its personalised view is taken by default: where that is costly, only after the last round.
+    """
 
     name: str
     summary: str
@@ -29,6 +32,7 @@ class Entry:
     kind: Literal["federated", "centralised"] = "federated"
     composes: bool = True
     local: type[LocalOptions] = LocalOptions
-    trainer: Callable[[], Trainer] = Trainer
+    trainer: Callable[[Any], Trainer[Any]] = Trainer
     coordinator: Callable[[], Coordinator] = Coordinator
     weighting: Callable[[], Weighting] = Samples
+    personalised_every: int | Literal["last"] = 1

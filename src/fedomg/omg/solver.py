@@ -204,7 +204,7 @@ def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vecto
     scaled = gram / unit
     mean_square = float(np.diag(scaled).mean())
     weights, coefficients = np.zeros(count), reference.copy()
-    with _one_thread(), np.errstate(all="ignore"):
+    with one_thread(), np.errstate(all="ignore"):
         inner = _times(scaled, reference)
         radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
         search = _Search(_Problem(scaled[rows][:, rows], inner[rows], radius), TOLERANCE * mean_square, reference[rows])
@@ -220,7 +220,7 @@ class _Search:
     """Newton's method on the optimal value.
 
     The optimum is the largest F for which {d : ⟨h_u, d⟩ ≥ F for all u} meets the ball, that is for which the distance of g0 from this set,
-    convex and increasing in F, equals c. Each distance is a projection (`_Projection`). Its multipliers, normalised, are weights γ on the
+    convex and increasing in F, equals c. Each distance is a projection (`Projection`). Its multipliers, normalised, are weights γ on the
     simplex, and F(γ) is the next Newton iterate: it comes down from above, and quadratically so near the end.
 
     At F = 0 the set is a cone. Where zero lies in the convex hull of the rows and the cone meets the ball, the optimum is 0, g_γ vanishes
@@ -233,7 +233,7 @@ class _Search:
         self.lengths = np.sqrt(np.diag(problem.gram))
         # Rows of length one: the multipliers of the projection take up the lengths, which may be a million-fold apart.
         self.cosines = problem.gram / np.outer(self.lengths, self.lengths)
-        self.projection = _Projection(self.cosines)
+        self.projection = Projection(self.cosines)
         self.cone: Vector | None = None
         self.cone_tried = False
         self.iterations = 0
@@ -254,7 +254,7 @@ class _Search:
                 weights = self._try_cone(weights)
             self._offer_all(weights, multipliers)
             objective = self.problem.objective(weights)
-            stalled = 0 if self.gap < 0.7 * before or objective < value - self.tolerance else stalled + 1
+            stalled = 0 if self.gap < 0.7 * before or objective < value - self._goal() else stalled + 1
             if self.gap <= self._goal() or stalled > (2 if self.gap <= self.tolerance else 6):
                 return
             value = min(value, objective)
@@ -278,7 +278,7 @@ class _Search:
             starts.append(reference / reference.sum())
         return min(starts, key=self.problem.objective)
 
-    def _project(self, projection: _Projection, value: float) -> Vector:
+    def _project(self, projection: Projection, value: float) -> Vector:
         """Multipliers of the projection of g0 on {d : ⟨h_u, d⟩ ≥ value}."""
         before = projection.solves
         multipliers = projection.solve((self.problem.inner - value) / self.lengths) / self.lengths
@@ -288,8 +288,8 @@ class _Search:
     def _try_cone(self, weights: Vector) -> Vector:
         """Project g0 on the cone. If that leaves the ball, the optimum is negative, and what the projection gives are better weights."""
         self.cone_tried = True
-        projection, multipliers = _Projection(self.cosines), np.zeros_like(weights)
-        for _ in range(8):
+        projection, multipliers = Projection(self.cosines), np.zeros_like(weights)
+        for _ in range(30):
             slack = self.problem.inner + _times(self.problem.gram, multipliers)
             if slack.min() >= -self.tolerance / 10 and float(multipliers @ slack) <= self.tolerance / 10:
                 break
@@ -329,7 +329,7 @@ class _Search:
             self.weights, self.lift, self.gap = weights, lift, gap
 
 
-class _Projection:
+class Projection:
     """min over μ ≥ 0 of ½ μᵀRμ + linearᵀμ, for one R with unit diagonal, perhaps singular, and a series of linear terms.
 
     Proximal steps make every system regular, and lead to a solution of the singular problem since each starts from the last. A step is
@@ -341,18 +341,23 @@ class _Projection:
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
         self.ridge = 1e-8
+        self.eased = False  # whether the last step needed a larger ridge; a second time in a row would lead nowhere
         self.multipliers = np.zeros(len(matrix))
         self.support = np.zeros(len(matrix), dtype=np.bool_)
         self.solves = 0
 
     def solve(self, linear: Vector) -> Vector:
         """One proximal step, which is the solution up to the ridge; the ridge shrinks from call to call."""
-        attempts = [(self._pivot, self.ridge * factor) for factor in (1.0, 1e3)]
-        for attempt, ridge in (*attempts, (self._interior, self.ridge)):
+        attempts = [(self._pivot, self.ridge), (self._interior, self.ridge)]
+        if not self.eased:
+            attempts.insert(1, (self._pivot, 1e3 * self.ridge))
+        for attempt, ridge in attempts:
             found = attempt(linear - ridge * len(linear) * self.multipliers, ridge * len(linear))
             if found is not None and np.isfinite(found[0]).all():
                 self.multipliers, self.support = found
-                self.ridge = max(ridge * 1e-2, 1e-14)
+                self.eased = ridge > self.ridge
+                if not self.eased:
+                    self.ridge = max(self.ridge * 1e-2, 1e-14)
                 break
         return self.multipliers
 
@@ -392,7 +397,7 @@ class _Projection:
             self.solves += 1
             residual = _times(matrix, inside) + linear - slack
             mean = float(inside @ slack) / count
-            if mean <= 1e-17 * scale**2 and float(np.abs(residual).max()) <= 1e-12 * scale:
+            if mean <= 1e-24 * scale**2 and float(np.abs(residual).max()) <= 1e-12 * scale:
                 break
             system = matrix.copy()
             system.flat[:: count + 1] += slack / inside
@@ -436,7 +441,7 @@ def _times(matrix: Matrix, vector: Vector) -> Vector:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Threads gain nothing on matrices this small, wait for each other on busy cores, and make the last bits depend on their number."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

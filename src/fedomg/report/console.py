@@ -10,23 +10,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from fedomg.core.errors import UserError
-from fedomg.data.baseline import largest_class
-from fedomg.experiment.config import Config, make_config
-from fedomg.experiment.experiment import build_federation
-from fedomg.experiment.jobs import Job, run_jobs
+from fedomg.experiment import select
+from fedomg.experiment.config import Config
 from fedomg.experiment.runner import run
-from fedomg.experiment.select import Spread, read_run, selected_round, summary
 from fedomg.report.html import write_report
 
 console = Console(highlight=False, soft_wrap=True)
 
 Row = Mapping[str, Any]
-VIEW_TITLES = {
-    "target": "unseen domain",
-    "global": "source domains",
-    "worst_group": "worst source domain",
-    "personalised": "personalised",
-    "adapted": "adapted",
+SELECTED_BY = {
+    "validation": "at the round that is best on the clients' validation data",
+    "last": "at the last round",
 }
 
 
@@ -46,7 +40,7 @@ def _text(value: Any) -> str:
 def show_run(config: Config, out: Path | None, resume: bool) -> None:
     folder = out or _default_folder(config)
     console.print(f"[bold]{config.method}[/bold] on {config.dataset}, seed {config.seed} -> {folder}")
-    with _progress() as show:
+    with progress() as show:
         task = show.add(config.method, config.rounds)
         try:
             result = run(config, folder, resume, lambda record: show.update(task, record), console.print)
@@ -56,14 +50,14 @@ def show_run(config: Config, out: Path | None, resume: bool) -> None:
     console.print(f"\nselected by {rule['rule']}: round {rule['round']} of {config.rounds}; {result['seconds']:.1f} s")
     columns = ("selected", "final", "mean_last_10", "best")
     table = Table("view", *columns, box=None, pad_edge=False, header_style="bold")
-    for view in result["final"]:
-        table.add_row(VIEW_TITLES[view], *(_percent(result[column].get(view)) for column in columns))
+    for view in (view for view in select.VIEWS if view in result["final"]):
+        table.add_row(view_title(view, config.target is not None), *(_percent(result[column].get(view)) for column in columns))
     console.print(table)
 
 
 def _default_folder(config: Config) -> Path:
     parts = (config.method, config.dataset, config.target, f"seed{config.seed}", config.hash()[:6])
-    return Path("runs") / "-".join(part for part in parts if part)
+    return Path("runs") / "-".join(part for part in parts if part).replace(":", ".")
 
 
 class _Display:
@@ -92,7 +86,7 @@ class _Display:
 
 
 @contextmanager
-def _progress() -> Iterator[_Display]:
+def progress() -> Iterator[_Display]:
     if not console.is_terminal:
         yield _Display(None)
         return
@@ -120,66 +114,41 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-SELECTED_BY = {
-    "validation": "at the round that is best on the source domains' validation data",
-    "last": "at the last round",
-}
-
-DEMO = {
-    "dataset": "emoji",
-    "local": {"epochs": 1, "batch_size": 32, "lr": 0.02, "momentum": 0.9},
-    "model": {"name": "cnn"},
-    "evaluate": {"personalised": "never", "adapted": "never"},
-}
-DEMO_METHODS = ("fedavg", "fedomg")
+def view_title(view: str, held_out: bool) -> str:
+    """With a domain held out the clients are the source domains."""
+    if view == "global":
+        return "source domains" if held_out else "global model"
+    if view == "worst_group":
+        return "worst source domain" if held_out else "worst group"
+    return "unseen domain" if view == "target" else view
 
 
-def show_demo(out: Path, target: str, seeds: int, rounds: int) -> None:
-    """The main job on the embedded data set: who serves a style that nobody has trained on?"""
-    jobs = [_demo_job(out, method, target, seed, rounds) for seed in range(seeds) for method in DEMO_METHODS]
-    federation = build_federation(jobs[0].config)
-    sources = ", ".join(client.name for client in federation.clients)
-    console.print(f"The same emoji, drawn by different hands. Clients: {sources}. Held out: [bold]{target}[/bold].\n")
-    with _progress() as show:
-        tasks = [show.add(f"{job.config.method:<10} seed {job.config.seed}", rounds) for job in jobs]
-
-        def observe() -> None:
-            for task, job in zip(tasks, jobs, strict=True):
-                show.update(task, job.progress())
-
-        try:
-            run_jobs(jobs, observe)
-        except KeyboardInterrupt:
-            raise UserError(f"stopped; the same command goes on from the last finished rounds in {out}") from None
-    label, baseline = largest_class(federation)
-    baselines = {f"always {label!r}": baseline}
-    console.print()
-    console.print(_demo_table([job.out for job in jobs], baselines))
-    page = write_report([job.out for job in jobs], out / "report.html", f"Emoji in a style never seen: {target}", baselines)
-    console.print(f"\nCurves, weights and cosines: [bold]{page}[/bold]")
-
-
-def _demo_job(out: Path, method: str, target: str, seed: int, rounds: int) -> Job:
-    config = make_config({**DEMO, "method": method, "target": target, "seed": seed, "rounds": rounds})
-    return Job(config, out / target / f"{config.method}-seed{seed}")
-
-
-def _demo_table(folders: Sequence[Path], baselines: Mapping[str, Mapping[str, float]]) -> Table:
-    views = ("target", "global", "worst_group")
-    runs = [read_run(folder) for folder in folders]
-    rules = {selected_round(run.records)[0] for run in runs}
-    seeds = len({run.seed for run in runs})
-    chosen = " or ".join(SELECTED_BY[rule] for rule in sorted(rules))
-    caption = f"accuracy in %, mean ± standard deviation over {seeds} seeds,\n{chosen}"
-    table = Table("method", *(VIEW_TITLES[view] for view in views), caption=caption, caption_justify="left")
-    for row in summary(runs, "selected"):
-        table.add_row(row.method, *(_spread(row.views.get(view)) for view in views))
-    for name, scores in baselines.items():
-        table.add_row(name, *(_percent(scores.get(view)) for view in views), style="dim")
+def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[str, float]] | None = None) -> Table:
+    """Each method's accuracy in each view, over its seeds."""
+    rows = select.summary(select.name_variants(runs), "selected")
+    views = [view for view in select.VIEWS if any(view in row.views for row in rows)]
+    scopes = {(row.dataset, row.target) for row in rows}
+    rules = sorted({select.selected_round(run.records)[0] for run in runs})
+    most = max(len(row.seeds) for row in rows)
+    spread = f"mean ± standard deviation over {most} seeds, " if most > 1 else ""
+    caption = f"accuracy in %, {spread}\n{' or '.join(SELECTED_BY[rule] for rule in rules)}"
+    titles = [view_title(view, any(target for _, target in scopes)) for view in views]
+    table = Table("method", *(["data"] if len(scopes) > 1 else []), *titles, caption=caption, caption_justify="left")
+    for row in rows:
+        scope = [" / ".join(filter(None, (row.dataset, row.target)))] if len(scopes) > 1 else []
+        table.add_row(row.method, *scope, *(_spread(row.views.get(view)) for view in views))
+    for name, scores in (baselines or {}).items():
+        table.add_row(name, *([""] if len(scopes) > 1 else []), *(_percent(scores.get(view)) for view in views), style="dim")
     return table
 
 
-def _spread(found: Spread | None) -> str:
+def show_report(folders: Sequence[Path], out: Path | None) -> None:
+    found = select.find_runs(folders)
+    console.print(results_table([select.read_run(folder) for folder in found]))
+    console.print(f"\nCurves, weights and cosines: [bold]{write_report(found, out or folders[0] / 'report.html')}[/bold]")
+
+
+def _spread(found: select.Spread | None) -> str:
     if found is None:
         return "-"
     return _percent(found.mean) + ("" if found.std is None else f" ± {100 * found.std:.1f}")

@@ -20,6 +20,10 @@ class Phase(NamedTuple):
 class Coordinator:
     """One exchange a round and nothing beside the model. A method overrides what it adds."""
 
+    def initial(self, clients: int, parameters: int) -> Tensors:
+        """The state before the first round, given how many clients there are and how long the shared vector is."""
+        return {}
+
     def phases(self, round: int, cohort: Sequence[int]) -> Sequence[Phase]:
         return (Phase("fit", cohort, updates=True),)
 

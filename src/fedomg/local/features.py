@@ -1,0 +1,37 @@
+"""What a client's features look like, class by class."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedomg.local.loop import Visit
+from fedomg.models.split import SplitModel
+
+BATCH_SIZE = 256
+
+
+class ClassFeatures(NamedTuple):
+    """Of each class: examples, mean feature, mean squared length of a feature. Absent classes are zero."""
+
+    counts: Tensor
+    means: Tensor
+    squares: Tensor
+
+
+def class_features(visit: Visit) -> ClassFeatures:
+    """Over the client's whole training split, with the body as it is loaded, in evaluation mode."""
+    model = visit.model.module
+    assert isinstance(model, SplitModel)
+    model.eval()
+    sums, squares = torch.zeros(0), torch.zeros(visit.classes)
+    counts = torch.bincount(visit.client.train.labels, minlength=visit.classes).float()
+    with torch.no_grad():
+        for _, (inputs, labels) in visit.client.train.in_order(BATCH_SIZE):
+            features = model.body(inputs)
+            if not len(sums):
+                sums = torch.zeros(visit.classes, features.shape[1])
+            sums.index_add_(0, labels, features)
+            squares.index_add_(0, labels, features.square().sum(dim=1))
+    present = counts.clamp(min=1)
+    return ClassFeatures(counts, sums / present.unsqueeze(1), squares / present)

@@ -1,0 +1,105 @@
+"""FedAS: a client aligns the shared body to its own old features before training, and counts by the Fisher information it holds.
+
+Yang, Huang and Ye, "FedAS: Bridging Inconsistency in Personalized Federated Learning", CVPR 2024. A sampled client computes the class
+means of its features with the body of its last participation (the common initialisation at first), moves the received body towards
+them for an epoch, then trains body and head. The server weights clients by the trace of the Fisher information: the sum over
+batches of the squared gradient norm, so it grows with the number of batches. The personalised view is the client's own model
+after its latest training, before it receives anything, and the initial model where it never trained.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedomg.core.params import Group, Tensors
+from fedomg.core.records import ClientState, Reply
+from fedomg.data.examples import Batch
+from fedomg.local.features import class_features
+from fedomg.local.loop import Progress, Stage, Visit
+from fedomg.local.options import LocalOptions
+from fedomg.local.terms import cross_entropy
+from fedomg.local.trainer import Trainer
+from fedomg.methods.method import Entry
+from fedomg.models.split import SplitModel
+from fedomg.server.weighting import Samples
+
+BODY, FISHER = "body", "fisher"
+
+
+class FedAsOptions(LocalOptions):
+    align_lr: float = Field(0.01, ge=0, allow_inf_nan=False, description="learning rate of the alignment")
+    align_epochs: int = Field(1, ge=0, description="epochs of the alignment")
+
+
+class FedAs(Trainer[FedAsOptions]):
+    personalises = True
+
+    def group_of(self, name: str) -> Group:
+        return Group.PERSONAL if name.startswith("head.") else Group.SHARED
+
+    def stages(self, visit: Visit) -> Sequence[Stage]:
+        visit.model.shared.copy_(_own_body(visit))
+        old = class_features(visit).means
+        visit.model.shared.copy_(visit.broadcast.shared)
+        align = partial(_align, old=old)
+        options = self.options
+        return Stage(align, (Group.SHARED,), epochs=options.align_epochs, lr=options.align_lr, name="align"), Stage(cross_entropy)
+
+    def report(self, visit: Visit, progress: Progress) -> Tensors:
+        return {FISHER: _fisher_trace(visit, self.options.batch_size)}
+
+    def remember(self, visit: Visit, progress: Progress) -> ClientState:
+        return {BODY: visit.model.shared.clone()}
+
+    def personalise(self, visit: Visit) -> None:
+        visit.model.shared.copy_(_own_body(visit))
+
+
+def _own_body(visit: Visit) -> Tensor:
+    return visit.state.get(BODY, visit.model.initial_values[Group.SHARED])
+
+
+def _align(visit: Visit, batches: list[Batch], old: Tensor) -> Tensor:
+    """Summed over the classes of the batch: the mean squared distance of their features to the old class mean."""
+    (inputs, labels), *_ = batches
+    model = visit.model.module
+    assert isinstance(model, SplitModel)
+    distances = (model.body(inputs) - old[labels]).square().mean(dim=1)
+    loss: Tensor = (distances / torch.bincount(labels, minlength=len(old))[labels]).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def _fisher_trace(visit: Visit, batch_size: int) -> Tensor:
+    """The squared gradient norms of the mean loss, summed over the batches of the training split, in evaluation mode."""
+    groups = (Group.SHARED, Group.PERSONAL)
+    visit.model.train_only(groups)
+    visit.model.module.eval()
+    total = torch.zeros((), dtype=torch.float64)
+    for _, batch in visit.client.train.in_order(batch_size):
+        for group in groups:
+            visit.model.gradients[group].zero_()
+        cross_entropy(visit, [batch])
+        total += sum(visit.model.gradients[group].double().square().sum() for group in groups)
+    return total
+
+
+class FisherTrace(Samples):
+    """By the trace that each client reports; by examples where all are zero."""
+
+    def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
+        traces = torch.stack([reply.extras[FISHER] for reply in replies]).double()
+        return (traces / traces.sum(), state) if traces.any() else super().weights(replies, state)
+
+
+METHOD = Entry(
+    "fedas",
+    "the received body is aligned to the client's own features; clients count by Fisher information",
+    "Yang et al., CVPR 2024",
+    local=FedAsOptions,
+    trainer=FedAs,
+    weighting=FisherTrace,
+)

@@ -1,0 +1,126 @@
+"""FedPAC: a shared body that pulls features to global class prototypes, and personal heads combined across similar clients.
+
+Xu, Tong and Huang, "Personalized Federated Learning with Feature Alignment and Classifier Collaboration", ICLR 2023. A sampled client
+measures its feature statistics with the body it received; trains the head for an epoch, then the body on cross-entropy plus lambda
+times the mean squared distance to the prototypes of the classes; and sends the head, prototypes and statistics. For each of these
+clients the server mixes the heads by the weights that minimise a quadratic bound on its test loss (equations 9 to 11), and the mixed
+head reaches its client with the next message. Prototypes are averaged by class counts as in the authors' code. Everything is keyed by
+client id (published code mixes two orders and so gives weights to the wrong clients), and only sampled clients measure statistics.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedomg.core.params import Group, Tensors
+from fedomg.core.records import Reply
+from fedomg.data.examples import Batch
+from fedomg.local.features import ClassFeatures, class_features
+from fedomg.local.loop import Progress, Stage, Visit
+from fedomg.local.options import LocalOptions
+from fedomg.local.terms import cross_entropy
+from fedomg.local.trainer import PERSONAL, Trainer
+from fedomg.methods.method import Entry
+from fedomg.models.split import SplitModel
+from fedomg.omg import shortest
+from fedomg.server.coordinator import Coordinator
+
+PROTOTYPES, COUNTS, STATISTICS, VARIANCE = "prototypes", "counts", "statistics", "variance"
+HEAD = "head/"
+SMALLEST_WEIGHT = 1e-3
+
+
+class FedPacOptions(LocalOptions):
+    prototype_weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="lambda, the pull of features to the prototypes")
+    head_epochs: int = Field(1, ge=0, description="epochs of the head alone, before the body")
+    head_lr: float | None = Field(None, gt=0, allow_inf_nan=False, description="learning rate of the head; by default lr")
+
+
+class FedPac(Trainer[FedPacOptions]):
+    personalises = True
+
+    def group_of(self, name: str) -> Group:
+        return Group.PERSONAL if name.startswith("head.") else Group.SHARED
+
+    def arrive(self, visit: Visit) -> Tensors:
+        return statistics(class_features(visit))
+
+    def stages(self, visit: Visit) -> Sequence[Stage]:
+        head = Stage(cross_entropy, (Group.PERSONAL,), epochs=self.options.head_epochs, lr=self.options.head_lr, name="head")
+        return head, Stage(self._body_gradient, (Group.SHARED,))
+
+    def _body_gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
+        if PROTOTYPES not in visit.broadcast.extras or not self.options.prototype_weight:
+            return cross_entropy(visit, batches)
+        (inputs, labels), *_ = batches
+        model = split(visit.model.module)
+        features = model.body(inputs)
+        loss = F.cross_entropy(model.head(features), labels)
+        (loss + self.options.prototype_weight * self._distance(visit, features, labels)).backward()
+        return loss.detach()
+
+    def _distance(self, visit: Visit, features: Tensor, labels: Tensor) -> Tensor:
+        """Classes of which nobody has sent a prototype yet do not pull."""
+        prototypes, counts = visit.broadcast.extras[PROTOTYPES], visit.broadcast.extras[COUNTS]
+        known = (counts[labels] > 0).to(features.dtype)
+        return ((features - prototypes[labels]).square().mean(dim=1) * known).mean()
+
+    def report(self, visit: Visit, progress: Progress) -> Tensors:
+        trained = class_features(visit)
+        return {PERSONAL: visit.model.values[Group.PERSONAL].clone(), PROTOTYPES: trained.means, COUNTS: trained.counts}
+
+
+def split(module: nn.Module) -> SplitModel:
+    assert isinstance(module, SplitModel)
+    return module
+
+
+def statistics(found: ClassFeatures) -> Tensors:
+    """The mean of each class times its frequency, and the variance of the features' mean."""
+    n = found.counts.sum()
+    frequency = found.counts / n
+    weighted = frequency.unsqueeze(1) * found.means
+    variance = ((frequency * found.squares).sum() - weighted.square().sum()) / n
+    return {STATISTICS: weighted, VARIANCE: variance.clamp(min=0)}
+
+
+class FedPacCoordinator(Coordinator):
+    def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
+        sent = {PERSONAL: state[f"{HEAD}{client}"]} if f"{HEAD}{client}" in state else {}
+        trains = phase in ("fit", "view:adapted")
+        return sent | {name: state[name] for name in (PROTOTYPES, COUNTS) if trains and name in state}
+
+    def collect(self, phase: str, replies: Sequence[Reply], updates: Tensor | None, state: Tensors) -> Tensors:
+        counts = torch.stack([reply.extras[COUNTS] for reply in replies])
+        sums = torch.stack([reply.extras[PROTOTYPES] * reply.extras[COUNTS].unsqueeze(1) for reply in replies]).sum(dim=0)
+        total = counts.sum(dim=0)
+        heads = torch.stack([reply.extras[PERSONAL] for reply in replies])
+        mixed = head_weights(replies).to(heads.dtype) @ heads
+        mine = {f"{HEAD}{reply.client}": head.clone() for reply, head in zip(replies, mixed, strict=True)}
+        return {**state, **mine, PROTOTYPES: sums / total.clamp(min=1).unsqueeze(1), COUNTS: total}
+
+
+def head_weights(replies: Sequence[Reply]) -> Tensor:
+    """Row i holds the weights with which client i mixes the heads: they minimise a' (diag(V) + D_i) a over the simplex."""
+    means = torch.stack([reply.extras[STATISTICS].flatten() for reply in replies]).double()
+    variances = torch.stack([reply.extras[VARIANCE] for reply in replies]).double()
+    rows = []
+    for own in means:
+        apart = own - means
+        weights = shortest(torch.diag(variances) + apart @ apart.T)
+        weights = torch.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+        rows.append(weights / weights.sum())
+    return torch.stack(rows)
+
+
+METHOD = Entry(
+    "fedpac",
+    "features pulled to shared prototypes, personal heads mixed across similar clients",
+    "Xu et al., ICLR 2023",
+    local=FedPacOptions,
+    trainer=FedPac,
+    coordinator=FedPacCoordinator,
+)

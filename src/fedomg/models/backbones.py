@@ -1,0 +1,29 @@
+"""torchvision's ResNet-18 and MobileNetV2, with random weights. torchvision is imported when one of them is built."""
+
+from torch import nn
+
+from fedomg.core.errors import UserError
+from fedomg.core.torchvision_compat import torchvision
+from fedomg.models.split import SplitModel
+
+
+def resnet18(shape: tuple[int, ...], classes: int) -> SplitModel:
+    """11,180,103 parameters with 7 classes. Its features have 512 dimensions."""
+    _require_colour("resnet18", shape)
+    network = torchvision("models").resnet18(weights=None, num_classes=classes)
+    head, network.fc = network.fc, nn.Identity()
+    return SplitModel(network, head)
+
+
+def mobilenet_v2(shape: tuple[int, ...], classes: int) -> SplitModel:
+    """3,504,872 parameters with 1000 classes. Its features have 1280 dimensions; the dropout before the classifier is in the body."""
+    _require_colour("mobilenet_v2", shape)
+    network = torchvision("models").mobilenet_v2(weights=None, num_classes=classes)
+    dropout, head = network.classifier
+    network.classifier = nn.Sequential(dropout)
+    return SplitModel(network, head)
+
+
+def _require_colour(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 3 or shape[0] != 3:
+        raise UserError(f'model "{name}" needs colour images, the data set has inputs of shape {tuple(shape)}; try "cnn" or "mlp"')
