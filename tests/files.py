@@ -42,7 +42,7 @@ def write_cifar10(root: Path, count: int = 10) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         (folder / name).write_bytes(pickle.dumps(cifar_batch(count, "labels"), protocol=2))
-    names = "airplane automobile bird cat deer dog frog horse ship truck".split()
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names, "num_cases_per_batch": count, "num_vis": 3072}, protocol=2))
     return folder
 

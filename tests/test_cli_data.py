@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-
-from fedomg.data.catalogue import SOURCES
 from tests import files
 from tests.test_cli import assert_refused, fedomg
+
+from fedomg.data.catalogue import SOURCES
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_modules_of_the_current_directory(here: Path) -> None:
 
 @pytest.mark.parametrize("path", [":", "a:", ":b", "a b:c", "a:b:c", "1a:b", "a.:b", "a:b-c", "a/b:c"])
 def test_what_is_no_path(path: str) -> None:
-    with pytest.raises(UserError, match="is no import path: write package.module:name"):
+    with pytest.raises(UserError, match=r"is no import path: write package\.module:name"):
         check_import_path("model", path)
 
 

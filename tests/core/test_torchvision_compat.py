@@ -1,5 +1,6 @@
 """torchvision beside a torch without CUDA, in fresh processes: what is imported once stays."""
 
+import importlib.machinery
 import subprocess
 import sys
 
@@ -68,7 +69,7 @@ def test_nothing_is_declared_twice_nor_after_the_import() -> None:
 
 
 def test_a_torchvision_without_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchvision_compat.importlib.machinery, "EXTENSION_SUFFIXES", [".none"])
+    monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".none"])
     assert not torchvision_compat._extension_loads()
 
 

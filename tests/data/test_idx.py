@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests import files
 
 from fedomg.core.errors import UserError
 from fedomg.data.examples import Examples
 from fedomg.data.sources import idx
-from tests import files
 
 PREFIXES = {idx.MNIST: ("train", "t10k"), idx.FASHION: ("train", "t10k"), idx.EMNIST: ("emnist-mnist-train", "emnist-mnist-test")}
 

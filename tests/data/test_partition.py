@@ -158,7 +158,7 @@ def test_more_clients_than_examples(deal: Callable[[int], Parts]) -> None:
 
 
 def test_a_least_that_cannot_be_had() -> None:
-    with pytest.raises(UserError, match="100 examples cannot give each of 10 clients 11; lower data.least"):
+    with pytest.raises(UserError, match=r"100 examples cannot give each of 10 clients 11; lower data\.least"):
         partition.dirichlet(np.arange(100) % 10, 10, 1, 11, repair=True, seed=0)
 
 

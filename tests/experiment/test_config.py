@@ -166,4 +166,5 @@ def test_what_is_resolved_reads_back_as_the_same(partition: str, tmp_path: Path)
 def test_names_of_ones_own_are_kept() -> None:
     config = make_config({"dataset": "pack.mine:data", "model": {"name": "pack.mine:Net.small"}})
     assert (config.dataset, config.model.name) == ("pack.mine:data", "pack.mine:Net.small")
+    assert config.method == "fedavg+omg"
     assert config.data.partition is None  # follows from its domains, once it is read

@@ -77,7 +77,7 @@ def test_small_images_and_grey_ones() -> None:
 def test_names() -> None:
     assert known_model("resnet18") == "resnet18"
     assert known_model("mine:model") == "mine:model"
-    with pytest.raises(UserError, match='no model is called "resnet"; did you mean "tiny_resnet"|"resnet18"'):
+    with pytest.raises(UserError, match=r'no model is called "resnet"; did you mean "resnet18"'):
         known_model("resnet")
-    with pytest.raises(UserError, match='model "mine:" is no import path: write package.module:name'):
+    with pytest.raises(UserError, match=r'"mine:" is no import path: write package\.module:name'):
         known_model("mine:")

@@ -64,7 +64,7 @@ def test_the_last_linear_layer_becomes_the_head(build: Build) -> None:
     assert split.body is whole
     assert torch.equal(split.eval()(inputs), expected)
     assert {name for name, _ in split.named_parameters() if name.startswith("head.")} == {"head.weight", "head.bias"}
-    assert int(split.body.first[1].num_batches_tracked) == 0
+    assert dict(split.named_buffers())["body.first.1.num_batches_tracked"] == 0
 
 
 def test_a_class_a_split_model_and_a_single_layer(build: Build) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from tests import files
 
 from fedomg.core.errors import UserError
 from fedomg.data.dataset import Dataset
@@ -14,7 +15,6 @@ from fedomg.data.deal import deal
 from fedomg.data.federation import Federation
 from fedomg.data.options import DataOptions
 from fedomg.report import holdings
-from tests import files
 
 
 def federation(classes: int, clients: int, count: int = 3000) -> Federation:
@@ -38,7 +38,7 @@ def test_pictures_of_every_size(tmp_path: Path, classes: int, clients: int) -> N
 
 def test_a_format_that_cannot_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    with pytest.raises(UserError, match="cannot draw to .*Format 'txt' is not supported"):
+    with pytest.raises(UserError, match=r"cannot draw to .*Format 'txt' is not supported"):
         holdings.draw_partition(federation(2, 2), tmp_path / "picture.txt", "title")
 
 
@@ -75,4 +75,4 @@ def test_lines_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixt
     files.write_cifar10(tmp_path, count=100)
     holdings.show_partition("cifar10", ["data.clients=5"], tmp_path, None)
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.split()[-10:] == "airplane automobile bird cat deer dog frog horse ship truck".split()
+    assert first.split()[-10:] == ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

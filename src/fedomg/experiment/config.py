@@ -40,7 +40,7 @@ class EngineOptions(Options):
 class Config(Options):
     """Everything that decides what a run computes."""
 
-    method: str = Field("fedomg", description="base method, with +omg for the matching rule")
+    method: str = Field("fedomg", validate_default=True, description="base method, with +omg for the matching rule")
     dataset: str = Field("emoji", description="name of the data set, or package.module:name of your own")
     target: str | None = Field(None, description="the domain held out from training and selection")
     seed: int = Field(0, ge=0, description="of partition, sampling, initialisation, batches and noise")
