@@ -189,6 +189,21 @@ def test_views_are_taken_when_they_are_due() -> None:
     assert [bool(record["validation"]) for record in records] == [False, False, True]
 
 
+def test_global_views_of_a_round_are_one_pass_over_the_pooled_test_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Global, worst group and FedAvg's personalised view share it; clients' batches are not mixed, so that engines agree to the bit."""
+    trial = experiment(tiny("fedavg", "evaluate.validation=never", "evaluate.adapted=never"))
+    seen: list[int] = []
+
+    def forward(inputs: Tensor) -> Tensor:
+        seen.append(len(inputs))
+        return torch.zeros(len(inputs), 2)
+
+    monkeypatch.setattr(trial._model.module, "forward", forward)
+    views = trial.untrained(trial.initial_state())["views"]
+    assert views.keys() == {"global", "personalised", "worst_group"}
+    assert sum(seen) == views["global"]["n"] == sum(len(client.test) for client in trial.federation.clients)
+
+
 def test_the_adapted_view_trains_on_copies() -> None:
     _, records = run_rounds(experiment(tiny("fedavg", "evaluate.adapted=1")))
     assert all(record["views"]["adapted"]["loss"] != record["views"]["global"]["loss"] for record in records)

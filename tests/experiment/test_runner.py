@@ -69,11 +69,18 @@ def test_a_run_leaves_what_is_promised(tmp_path: Path) -> None:
     assert result == json.loads((tmp_path / "r" / "result.json").read_text())
     assert result.keys() == {
         *("method", "dataset", "target", "seed", "rounds", "seconds", "final", "selected", "selection"),
-        *("best", "mean_last_10", "config_hash", "versions"),
+        *("best", "mean_last_10", "never_sampled", "config_hash", "versions"),
     }
     assert (result["method"], result["target"], result["selection"]["rule"]) == ("fedavg+omg", "domain2", "validation")
     assert all(0 <= value <= 1 for value in result["final"].values())
     assert [record["round"] for record in _records(tmp_path / "r")] == [0, 1, 2, 3]
+
+
+def test_clients_that_never_took_part_are_counted(tmp_path: Path) -> None:
+    config = tiny("fedavg", "data.clients_per_domain=5", "server.participation=0.1", target="domain2")
+    result = run(config, tmp_path)
+    taken = {client for record in _records(tmp_path) for client in record["cohort"]}
+    assert result["never_sampled"] == 15 - len(taken) > 0
 
 
 def test_without_validation_the_last_round_is_selected(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def run(
         state, record = experiment.advance(state)
         records.append(folder.keep(experiment, state, record))
         observe(records[-1])
-    return folder.finish(records)
+    return folder.finish(records, len(federation.clients))
 
 
 def _skipped(files: tuple[str, ...]) -> str:
@@ -113,13 +113,13 @@ class RunFolder:
         self._checkpoint.save(state, experiment.engine.changed_states(), self._config.hash())
         return json.loads(line)  # type: ignore[no-any-return]
 
-    def finish(self, records: list[Record]) -> dict[str, Any]:
-        result = summarise(self._config, records)
+    def finish(self, records: list[Record], clients: int) -> dict[str, Any]:
+        result = summarise(self._config, records, clients)
         write_atomically(self._out / RESULT, (to_json(result, indent=2) + "\n").encode())
         return result
 
 
-def summarise(config: Config, records: list[Record]) -> dict[str, Any]:
+def summarise(config: Config, records: list[Record], clients: int) -> dict[str, Any]:
     rule, round = select.selected_round(records)
     views = dict.fromkeys(view for record in records for view in record["views"])
 
@@ -139,6 +139,7 @@ def summarise(config: Config, records: list[Record]) -> dict[str, Any]:
         "selection": {"rule": rule, "round": round},
         "best": by("best"),
         "mean_last_10": by("mean_last_10"),
+        "never_sampled": clients - len({client for record in records for client in record["cohort"]}),
         "config_hash": config.hash(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("fedomg", "torch", "numpy")}},
     }
