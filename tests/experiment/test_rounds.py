@@ -21,7 +21,7 @@ from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.experiment.files import to_json
 from fedomg.local.loop import Stage, Visit
 from fedomg.local.options import LocalOptions
-from fedomg.local.trainer import Trainer
+from fedomg.local.trainer import BufferPolicy, Trainer
 from fedomg.methods.method import Method
 from fedomg.models.split import SplitModel
 
@@ -162,6 +162,14 @@ def test_omg_sends_not_one_byte_more() -> None:
     assert sent[0][0] == {"down": 4 * 6 * 4, "up": 4 * 6 * 4, "evaluation": sent[0][0]["evaluation"]}
 
 
+def test_a_preset_records_the_reference_that_it_used() -> None:
+    """code_fl compares with the plain mean: so do its record and, at kappa 0, its step."""
+    trial = experiment(tiny("fedomg", "aggregator.preset=code_fl", "aggregator.kappa=0", "data.clients_per_domain=1"))
+    _, record = trial.advance(trial.initial_state())
+    assert [client["reference_weight"] for client in record["clients"].values()] == [0.25] * 4
+    assert record["server"]["reference_norm"] == pytest.approx(record["server"]["step_norm"], rel=1e-5)
+
+
 def test_worst_group_is_the_lowest_domain() -> None:
     trial = experiment(tiny("fedavg"))
     record = run_rounds(trial, 1)[1][0]
@@ -291,8 +299,8 @@ class _Breaks(Trainer[LocalOptions]):
         super().__init__(options)
         self._clients, self._where = clients, where
 
-    def run(self, phase: str, visit: Visit, keep_buffers: bool, row: Tensor | None) -> tuple[Reply, ClientState]:
-        reply, state = super().run(phase, visit, keep_buffers, row)
+    def run(self, phase: str, visit: Visit, buffers: BufferPolicy, row: Tensor | None) -> tuple[Reply, ClientState]:
+        reply, state = super().run(phase, visit, buffers, row)
         if visit.client.id in self._clients:
             if self._where == "update":
                 assert row is not None

@@ -350,6 +350,11 @@ def test_small_weights_are_cut_and_the_rest_renormalised() -> None:
     assert weights.tolist() == [[1.0, 0.0], [1.0, 0.0]]
 
 
+def test_a_thousand_clients_do_not_cut_each_other_away() -> None:
+    weights = head_weights([_pac_reply(client, [0.0], 1.0) for client in range(1001)])
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(1001, dtype=torch.float64))
+
+
 def test_permuting_the_clients_permutes_the_weights() -> None:
     draw = torch.Generator().manual_seed(0)
     replies = [_pac_reply(c, torch.rand(3, generator=draw).tolist(), 0.5 + c) for c in range(4)]
@@ -412,6 +417,15 @@ def test_head_first_then_body() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- FedAS
+
+
+@pytest.mark.parametrize(("name", "asked"), [("fedpac", 4), ("fedas", 4), ("fedrod", 0), ("fedavg", 0)])
+def test_without_a_shared_head_validation_asks_the_personal_model(name: str, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = experiment(tiny(name, "model.name=mlp", evaluate={**dict.fromkeys(VIEWS, "never"), "validation": 1}))
+    turned: list[int] = []
+    monkeypatch.setattr(trial._trainer, "personalise", lambda visit: turned.append(visit.client.id))
+    trial.untrained(trial.initial_state())
+    assert len(turned) == asked
 
 
 def test_fisher_traces_are_weights_and_examples_the_fallback() -> None:

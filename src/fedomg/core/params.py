@@ -28,24 +28,30 @@ def clone(tensors: Mapping[str, Tensor]) -> Tensors:
 class FlatModel:
     """A module whose parameters live in one contiguous vector a group, in registration order, each tensor once.
 
-    Loading a broadcast is then one copy, an update one subtraction, an optimizer step one fused operation.
+    Loading a broadcast is then one copy, an update one subtraction, an optimizer step one fused operation. A parameter that asks for no
+    gradient when it comes is frozen for good.
     """
 
     def __init__(self, module: nn.Module, group_of: Callable[[str], Group]) -> None:
         self.module = module
         self.parameters: dict[Group, list[tuple[str, nn.Parameter]]] = {group: [] for group in Group}
         for name, parameter in module.named_parameters():
-            self.parameters[group_of(name)].append((name, parameter))
+            self.parameters[group_of(name) if parameter.requires_grad else Group.FROZEN].append((name, parameter))
         self.values = {group: _flatten(members) for group, members in self.parameters.items()}
         self.gradients = {group: torch.zeros_like(values) for group, values in self.values.items()}
         self.initial_values = {group: values.clone() for group, values in self.values.items()}
-        self.buffers: Tensors = dict(module.named_buffers())
+        self._fixed = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
         self.initial_buffers = clone(self.buffers)
         self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
     @property
     def shared(self) -> Tensor:
         return self.values[Group.SHARED]
+
+    @property
+    def buffers(self) -> Tensors:
+        """Read anew each time: a module may put another tensor in a buffer's place."""
+        return dict(self.module.named_buffers())
 
     def load(self, shared: Tensor, personal: Tensor | None, buffers: Mapping[str, Tensor]) -> None:
         """Sets everything a client starts from; what it was not given takes its initial value."""
@@ -60,13 +66,8 @@ class FlatModel:
         for group, members in self.parameters.items():
             trained = group in groups
             for (_, parameter), gradient in zip(members, self._views(group), strict=True):
-                parameter.requires_grad_(trained)
+                parameter.requires_grad_(trained and id(parameter) not in self._fixed)
                 parameter.grad = gradient if trained else None
-
-    def named_values(self) -> Iterator[tuple[str, Tensor]]:
-        """All parameters and buffers under the module's own names."""
-        yield from ((name, parameter.detach()) for name, parameter in self.module.named_parameters())
-        yield from self.buffers.items()
 
     def _views(self, group: Group) -> Iterator[Tensor]:
         start = 0

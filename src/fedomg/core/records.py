@@ -44,7 +44,10 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """What one client returns from one phase; its update is a row of the server's update matrix."""
+    """What one client returns from one phase; its update is a row of the server's update matrix.
+
+    A client that finds its own work not finite says so in `usable`, and the server leaves it out.
+    """
 
     client: int
     samples: int = 0
@@ -54,6 +57,7 @@ class Reply:
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     tallies: Mapping[str, Tally] = field(default_factory=dict)
+    usable: bool = True
 
     @property
     def nbytes(self) -> int:

@@ -22,7 +22,7 @@ class InlineEngine:
                 before = self._states.get(client, {})
                 row = None if rows is None else rows[position]
                 reply, after = self._site.handle(phase, client, messages[client], before, row)
-                if after is not before:
+                if after is not before and (after or before):
                     self._states[client] = after
                     self._changed.add(client)
                 replies.append(reply)

@@ -52,8 +52,7 @@ class Experiment:
             raise UserError(f'method "{config.method}" shares no parameter of model "{config.model.name}"; choose a model with a body')
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
         task = Task(self._model, config.local, config.rounds)
-        local_buffers = config.server.buffers == "local"
-        site = LocalSite(self._trainer, federation, task, config.seed, local_buffers, config.evaluate.batch_size)
+        site = LocalSite(self._trainer, federation, task, config.seed, config.server.buffers, config.evaluate.batch_size)
         self.engine: Engine = InlineEngine(site)
         self._matrix = torch.empty(0, 0)
 
@@ -176,7 +175,8 @@ class Experiment:
         }
 
     def _views(self, state: ServerState) -> tuple[Record, Record, int]:
-        everyone = [client.id for client in self.federation.clients]
+        tested = tuple(client.id for client in self.federation.clients if len(client.test))
+        validated = tuple(client.id for client in self.federation.clients if len(client.validation))
         sent = 0
 
         @cache
@@ -193,14 +193,14 @@ class Experiment:
         personal = PERSONALISED if self._trainer.personalises else GLOBAL
         target = () if self.federation.target is None else (self.federation.target.id,)
         plan: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Reply]], Record | None]]] = {
-            "global": (GLOBAL, tuple(everyone), evaluate.view_record),
-            "personalised": (personal, tuple(everyone), evaluate.view_record),
-            "adapted": (ADAPTED, tuple(everyone), evaluate.view_record),
+            "global": (GLOBAL, tested, evaluate.view_record),
+            "personalised": (personal, tested, evaluate.view_record),
+            "adapted": (ADAPTED, tested, evaluate.view_record),
             "target": (GLOBAL, target, evaluate.view_record),
-            "worst_group": (GLOBAL, tuple(everyone), evaluate.worst_group_record),
+            "worst_group": (GLOBAL, tested, evaluate.worst_group_record),
         }
         views = {view: summarise(ask(phase, clients)) for view, (phase, clients, summarise) in plan.items() if clients and due(view)}
-        validation = evaluate.domain_record(ask(VALIDATION, tuple(everyone))) if due("validation") else {}
+        validation = evaluate.domain_record(ask(VALIDATION, validated)) if due("validation") else {}
         return {view: record for view, record in views.items() if record is not None}, validation, sent
 
 
@@ -215,7 +215,9 @@ class _Fitted:
 
 def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     """Leaves out every client that sent anything that is not finite."""
-    sound = [all(value.isfinite().all() for value in (*reply.buffers.values(), *reply.extras.values())) for reply in replies]
+    sound = [
+        reply.usable and all(value.isfinite().all() for value in (*reply.buffers.values(), *reply.extras.values())) for reply in replies
+    ]
     if rows is None:
         return _Fitted([reply for reply, fine in zip(replies, sound, strict=True) if fine], torch.empty(0, 0), torch.empty(0, 0))
     gram = gram_matrix(rows)

@@ -11,18 +11,20 @@ from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, POOLED, VALIDATION, VIEW, tally
 from fedomg.local.loop import Task, Visit
-from fedomg.local.trainer import Predictor, Trainer, load
+from fedomg.local.trainer import BufferPolicy, Predictor, Trainer, load
 
 
 class LocalSite:
     """Serves every client of a federation with one model to work in."""
 
-    def __init__(self, trainer: Trainer[Any], federation: Federation, task: Task, seed: int, keep_buffers: bool, batch_size: int) -> None:
+    def __init__(
+        self, trainer: Trainer[Any], federation: Federation, task: Task, seed: int, buffers: BufferPolicy, batch_size: int
+    ) -> None:
         self._trainer = trainer
         self._clients = {client.id: client for client in federation.everyone}
         self._task = task
         self._seed = seed
-        self._keep_buffers = keep_buffers
+        self._buffers: BufferPolicy = buffers
         self._batch_size = batch_size
 
     def handle(self, phase: str, client: int, broadcast: Broadcast, state: ClientState, row: Tensor | None) -> tuple[Reply, ClientState]:
@@ -31,7 +33,7 @@ class LocalSite:
         with seeded_global_generator(self._seed, "noise", broadcast.round, phase, client):
             if phase.startswith(VIEW):
                 return self._view(phase, visit), state
-            return self._trainer.run(phase, visit, self._keep_buffers, row)
+            return self._trainer.run(phase, visit, self._buffers, row)
 
     def _view(self, phase: str, visit: Visit) -> Reply:
         examples = _examples(phase, visit.client)
@@ -45,6 +47,9 @@ class LocalSite:
         load(visit, personal=False)
         return self._trainer.global_predictor(visit)
 
+    def _validated(self, visit: Visit) -> Predictor:
+        return self._global(visit) if self._trainer.answers_globally else self._personalised(visit)
+
     def _personalised(self, visit: Visit) -> Predictor:
         load(visit)
         self._trainer.personalise(visit)
@@ -57,7 +62,7 @@ class LocalSite:
 
     _predictors: ClassVar[dict[str, Callable[["LocalSite", Visit], Predictor]]] = {
         GLOBAL: _global,
-        VALIDATION: _global,
+        VALIDATION: _validated,
         PERSONALISED: _personalised,
         ADAPTED: _adapted,
     }

@@ -52,7 +52,8 @@ Gradient = Callable[[Visit, list[Batch]], Tensor]
 class Stage:
     """A stretch of local training: which groups move, along which gradient, for how long.
 
-    `epochs`, `steps` and `lr` are those of the configuration where they are None. Each step gets a batch from each of `orders` independent
+    `epochs`, `steps` and `lr` are those of the configuration where they are None. A `plain` stage is SGD at a constant rate, without
+    momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
     shuffles of the client's examples. Stages of different name remember different optimizers.
     """
 
@@ -62,6 +63,7 @@ class Stage:
     steps: int | None = None
     lr: float | None = None
     orders: int = 1
+    plain: bool = False
     name: str = "fit"
 
 
@@ -76,7 +78,7 @@ class Progress:
 
 def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, ClientState]:
     """Runs one stage on the model in the visit's task; returns what the optimizer wants remembered."""
-    options, model = visit.task.options, visit.model
+    options, model = _options(stage, visit), visit.model
     model.module.train()
     model.train_only(stage.groups)
     trained = [group for group in stage.groups if len(model.values[group])]
@@ -84,7 +86,7 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     steps, batches = _batches(stage, visit)
     total, distance = torch.zeros(()), 0.0
     for step, pieces in enumerate(batches):
-        distance += _set_rate(optimizer, stage, visit, step / steps)
+        distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
         for group in trained:
             model.gradients[group].zero_()
         total += stage.gradient(visit, pieces)
@@ -94,6 +96,11 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     if not steps:
         return Progress(), {}
     return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained)
+
+
+def _options(stage: Stage, visit: Visit) -> LocalOptions:
+    options = visit.task.options
+    return LocalOptions(lr=options.lr, batch_size=options.batch_size, drop_last=options.drop_last) if stage.plain else options
 
 
 def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
@@ -160,10 +167,9 @@ def _rate(stage: Stage, options: LocalOptions) -> float:
     return options.lr if stage.lr is None else stage.lr
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, stage: Stage, visit: Visit, done: float) -> float:
-    """Sets and returns the learning rate at a share of this round's steps."""
-    options = visit.task.options
-    rate = _rate(stage, options) * options.factor((visit.broadcast.round - 1 + done) / visit.task.rounds)
+def _set_rate(optimizer: torch.optim.Optimizer, stage: Stage, options: LocalOptions, position: float) -> float:
+    """Sets and returns the learning rate at a position in [0, 1) of the whole run."""
+    rate = _rate(stage, options) * options.factor(position)
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate

@@ -1,7 +1,7 @@
 """The client half of a method: which parameters are whose, what a client does in a phase, how its model answers."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from fedomg.models.split import SplitModel
 PERSONAL = "personal"
 BUFFER = "buffers/"
 
+BufferPolicy = Literal["average", "keep", "local"]
 Predictor = Callable[[Tensor], Tensor]
 OptionsT = TypeVar("OptionsT", bound=LocalOptions)
 
@@ -25,6 +26,9 @@ class Trainer(Generic[OptionsT]):
 
     personalises = False
     """Whether the personalised view differs from the global one."""
+
+    answers_globally = True
+    """Whether the shared parameters alone make a classifier; where not, validation asks the personal model."""
 
     def __init__(self, options: OptionsT) -> None:
         self.options = options
@@ -51,31 +55,32 @@ class Trainer(Generic[OptionsT]):
         """What the client keeps beside its personal parameters and optimizers."""
         return {}
 
-    def run(self, phase: str, visit: Visit, keep_buffers: bool, row: Tensor | None) -> tuple[Reply, ClientState]:
+    def run(self, phase: str, visit: Visit, buffers: BufferPolicy, row: Tensor | None) -> tuple[Reply, ClientState]:
         """Trains from the broadcast; writes the update into `row` and returns what the client remembers."""
         load(visit)
         arrived = self.arrive(visit)
         progress, optimizers = self.fit(visit)
         model = visit.model
         update = torch.sub(model.shared, visit.broadcast.shared, out=row)
-        buffers = clone(model.buffers)
+        measured = clone(model.buffers) if buffers != "keep" else {}
+        extras = arrived | self.report(visit, progress)
+        state = optimizers | self.remember(visit, progress)
+        if len(model.values[Group.PERSONAL]):
+            state[PERSONAL] = model.values[Group.PERSONAL].clone()
+        if buffers == "local":
+            state |= {BUFFER + name: value for name, value in measured.items()}
+        usable = all(bool(value.isfinite().all()) for value in (update, *measured.values(), *extras.values(), *state.values()))
         reply = Reply(
             client=visit.client.id,
             samples=len(visit.client.train),
             steps=progress.steps,
             loss=progress.loss,
             update=update,
-            buffers={} if keep_buffers else buffers,
-            extras=arrived | self.report(visit, progress),
+            buffers=measured if buffers == "average" else {},
+            extras=extras,
+            usable=usable,
         )
-        if not update.isfinite().all():
-            return reply, visit.state  # a round that diverged leaves no trace in the client either
-        state = optimizers | self.remember(visit, progress)
-        if len(model.values[Group.PERSONAL]):
-            state[PERSONAL] = model.values[Group.PERSONAL].clone()
-        if keep_buffers:
-            state |= {BUFFER + name: value for name, value in buffers.items()}
-        return reply, state
+        return reply, state if usable else visit.state  # a round that diverged leaves no trace in the client either
 
     def fit(self, visit: Visit) -> tuple[Progress, ClientState]:
         """All stages of local training on the loaded model; the loss is that of the last."""

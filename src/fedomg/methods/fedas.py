@@ -21,12 +21,13 @@ from fedomg.local.features import class_features
 from fedomg.local.loop import Progress, Stage, Visit
 from fedomg.local.options import LocalOptions
 from fedomg.local.terms import cross_entropy
-from fedomg.local.trainer import Trainer
+from fedomg.local.trainer import Trainer, load
 from fedomg.methods.method import Entry
 from fedomg.models.split import SplitModel
 from fedomg.server.weighting import Samples
 
 BODY, FISHER = "body", "fisher"
+OWN_BUFFER = "own/"
 
 
 class FedAsOptions(LocalOptions):
@@ -36,14 +37,15 @@ class FedAsOptions(LocalOptions):
 
 class FedAs(Trainer[FedAsOptions]):
     personalises = True
+    answers_globally = False
 
     def group_of(self, name: str) -> Group:
         return Group.PERSONAL if name.startswith("head.") else Group.SHARED
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        visit.model.shared.copy_(_own_body(visit))
+        _load_own_body(visit)
         old = class_features(visit).means
-        visit.model.shared.copy_(visit.broadcast.shared)
+        load(visit)
         align = partial(_align, old=old)
         options = self.options
         return Stage(align, (Group.SHARED,), epochs=options.align_epochs, lr=options.align_lr, name="align"), Stage(cross_entropy)
@@ -52,14 +54,19 @@ class FedAs(Trainer[FedAsOptions]):
         return {FISHER: _fisher_trace(visit, self.options.batch_size)}
 
     def remember(self, visit: Visit, progress: Progress) -> ClientState:
-        return {BODY: visit.model.shared.clone()}
+        own = {OWN_BUFFER + name: buffer.clone() for name, buffer in visit.model.buffers.items()}
+        return {BODY: visit.model.shared.clone(), **own}
 
     def personalise(self, visit: Visit) -> None:
-        visit.model.shared.copy_(_own_body(visit))
+        _load_own_body(visit)
 
 
-def _own_body(visit: Visit) -> Tensor:
-    return visit.state.get(BODY, visit.model.initial_values[Group.SHARED])
+def _load_own_body(visit: Visit) -> None:
+    """Body and BatchNorm statistics of the last participation, the initial ones before the first."""
+    model, state = visit.model, visit.state
+    model.shared.copy_(state.get(BODY, model.initial_values[Group.SHARED]))
+    for name, buffer in model.buffers.items():
+        buffer.copy_(state.get(OWN_BUFFER + name, model.initial_buffers[name]))
 
 
 def _align(visit: Visit, batches: list[Batch], old: Tensor) -> Tensor:

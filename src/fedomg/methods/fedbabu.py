@@ -1,7 +1,7 @@
 """FedBABU: only the body is trained and shared; the head stays as it was initialised, the same everywhere, until the end.
 
 Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022. The personalised view fine-tunes
-body and head on the client's training data. It is costly and by default taken after the last round alone; it works on a copy, so it
+body and head on the client's training data, by plain SGD at the configured rate. It is costly and by default taken after the last round alone; it works on a copy, so it
 may be taken at any time (published code fine-tunes the clients in place). Clients are weighted by examples, where the authors' code
 takes the plain mean of equally large clients.
 """
@@ -28,7 +28,7 @@ class FedBabu(Trainer[FedBabuOptions]):
 
     def personalise(self, visit: Visit) -> None:
         everything = (Group.SHARED, Group.FROZEN)
-        train(Stage(cross_entropy, everything, epochs=self.options.finetune_epochs, name="finetune"), visit, {})
+        train(Stage(cross_entropy, everything, epochs=self.options.finetune_epochs, plain=True, name="finetune"), visit, {})
 
 
 METHOD = Entry(

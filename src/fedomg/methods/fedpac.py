@@ -41,6 +41,7 @@ class FedPacOptions(LocalOptions):
 
 class FedPac(Trainer[FedPacOptions]):
     personalises = True
+    answers_globally = False
 
     def group_of(self, name: str) -> Group:
         return Group.PERSONAL if name.startswith("head.") else Group.SHARED
@@ -63,7 +64,7 @@ class FedPac(Trainer[FedPacOptions]):
         return loss.detach()
 
     def _distance(self, visit: Visit, features: Tensor, labels: Tensor) -> Tensor:
-        """Classes of which nobody has sent a prototype yet do not pull."""
+        """Classes of which no client of the last round has sent a prototype do not pull."""
         prototypes, counts = visit.broadcast.extras[PROTOTYPES], visit.broadcast.extras[COUNTS]
         known = (counts[labels] > 0).to(features.dtype)
         return ((features - prototypes[labels]).square().mean(dim=1) * known).mean()
@@ -89,9 +90,9 @@ def statistics(found: ClassFeatures) -> Tensors:
 
 class FedPacCoordinator(Coordinator):
     def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
-        sent = {PERSONAL: state[f"{HEAD}{client}"]} if f"{HEAD}{client}" in state else {}
+        head = {PERSONAL: state[f"{HEAD}{client}"]} if f"{HEAD}{client}" in state and phase != "view:global" else {}
         trains = phase in ("fit", "view:adapted")
-        return sent | {name: state[name] for name in (PROTOTYPES, COUNTS) if trains and name in state}
+        return head | {name: state[name] for name in (PROTOTYPES, COUNTS) if trains and name in state}
 
     def collect(self, phase: str, replies: Sequence[Reply], updates: Tensor | None, state: Tensors) -> Tensors:
         counts = torch.stack([reply.extras[COUNTS] for reply in replies])
@@ -111,7 +112,7 @@ def head_weights(replies: Sequence[Reply]) -> Tensor:
     for own in means:
         apart = own - means
         weights = shortest(torch.diag(variances) + apart @ apart.T)
-        weights = torch.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+        weights = torch.where(weights < min(SMALLEST_WEIGHT, 0.5 / len(means)), 0.0, weights)
         rows.append(weights / weights.sum())
     return torch.stack(rows)
 

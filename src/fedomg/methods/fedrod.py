@@ -4,7 +4,8 @@ Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Imag
 adds the logarithm of the client's class counts to the shared head's logits; only this loss moves body and shared head. The
 personal head learns on top of both, detached, as a correction to the shared logits. The personalised view adds the two. Counts are
 those of the client's whole training split: published code counts over batches and so may count a present class as absent, whose
-loss is then infinite. Classes that the client lacks are masked out of the balanced loss.
+loss is then infinite. Classes that the client lacks are masked out of the balanced loss. `local.clip`
+bounds the joint norm of both losses' gradients.
 """
 
 import copy

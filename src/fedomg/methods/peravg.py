@@ -8,13 +8,14 @@ batches and D an order of its own, so that alpha = 0 is FedAvg to the bit. The p
 client with less than two batches nothing to do; both are departed from here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from fedomg.core.params import Group
+from fedomg.core.params import Group, clone
 from fedomg.data.examples import Batch
 from fedomg.local.loop import Stage, Visit, train
 from fedomg.local.options import LocalOptions
@@ -44,9 +45,11 @@ class PerAvg(Trainer[PerAvgOptions]):
         values, gradient = visit.model.shared, visit.model.gradients[Group.SHARED]
         outer, inner, *third = batches
         start = values.clone()
-        cross_entropy(visit, [inner])
-        values.sub_(gradient, alpha=self._alpha)
-        gradient.zero_()
+        if self._alpha:
+            with _leaving_no_trace(visit):
+                cross_entropy(visit, [inner])
+            values.sub_(gradient, alpha=self._alpha)
+            gradient.zero_()
         loss = cross_entropy(visit, [outer])
         if third:
             along = gradient.clone()
@@ -62,12 +65,22 @@ class PerAvg(Trainer[PerAvgOptions]):
         for sign in (1, -1):
             values.copy_(start).add_(along, alpha=sign * delta)
             gradient.zero_()
-            cross_entropy(visit, batches)
+            with _leaving_no_trace(visit):
+                cross_entropy(visit, batches)
             ends.append(gradient.clone())
         return (ends[0] - ends[1]) / (2 * delta)
 
     def personalise(self, visit: Visit) -> None:
-        train(Stage(cross_entropy, steps=1, lr=self._alpha, name="personalise"), visit, {})
+        train(Stage(cross_entropy, steps=1, lr=self._alpha, plain=True, name="personalise"), visit, {})
+
+
+@contextmanager
+def _leaving_no_trace(visit: Visit) -> Iterator[None]:
+    """Only the outer pass of a step moves BatchNorm statistics."""
+    before = clone(visit.model.buffers)
+    yield
+    for name, buffer in visit.model.buffers.items():
+        buffer.copy_(before[name])
 
 
 METHOD = Entry(

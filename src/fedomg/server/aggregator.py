@@ -16,8 +16,11 @@ from fedomg.server.weighting import Weighting
 @dataclass(frozen=True)
 class Aggregate:
     direction: Tensor
-    reference: Tensor
     combination: Combination
+
+    @property
+    def reference(self) -> Tensor:
+        return self.combination.reference
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Aggregator:
         """Combines the rows of `updates`, one for each reply, given their Gram matrix."""
         reference, state = self.weighting.weights(replies, state)
         combination = self.rule.combine(gram, reference)
-        return Aggregate(combine(combination.coefficients, updates), reference, combination), state
+        return Aggregate(combine(combination.coefficients, updates), combination), state
 
 
 def merge_buffers(current: Mapping[str, Tensor], replies: Sequence[Reply], weights: Tensor) -> Tensors:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -30,7 +31,8 @@ class OMG:
 
     def combine(self, gram: Tensor, reference: Tensor) -> Combination:
         found = omg.solve_preset(gram, reference, self._preset)
-        return Combination(found.coefficients, found.weights, found.objective, found.gap, found.converged)
+        used = torch.full_like(reference, 1 / len(reference)) if self._preset.weighting == "uniform" else reference
+        return Combination(found.coefficients, used, found.weights, found.objective, found.gap, found.converged)
 
 
 def find_preset(name: str) -> omg.Preset:

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedomg.core.options import Options
+from fedomg.core.options import LARGE, Options
 
 
 class ServerOptions(Options):
-    lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="what the direction is multiplied with")
+    lr: float = Field(1.0, gt=0, le=LARGE, allow_inf_nan=False, description="what the direction is multiplied with")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the server's step")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     buffers: Literal["average", "keep", "local"] = Field("average", description="what becomes of BatchNorm statistics")

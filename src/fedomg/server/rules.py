@@ -10,9 +10,13 @@ Needs = Literal["sums", "individual"]
 
 @dataclass(frozen=True)
 class Combination:
-    """The direction is `coefficients @ updates`. The rest says how a matching rule came to them."""
+    """The direction is `coefficients @ updates`. The rest says how a matching rule came to them.
+
+    `reference` are the weights that it compared with, which also average the buffers.
+    """
 
     coefficients: Tensor
+    reference: Tensor
     weights: Tensor | None = None
     objective: float | None = None
     gap: float | None = None
@@ -31,4 +35,4 @@ class Mean:
     needs: Needs = "sums"
 
     def combine(self, gram: Tensor, reference: Tensor) -> Combination:
-        return Combination(reference)
+        return Combination(reference, reference)
