@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -123,5 +123,19 @@ def main() -> None:
     try:
         app()
     except (UserError, OSError) as error:
-        typer.echo(f"fedomg: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        _fail(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _fail(f"there is not enough memory; try fewer examples, smaller images, a smaller model or batch ({error})")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"fedomg: {' '.join(message.split())}", err=True)
+    sys.exit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Torch has no type of its own for memory that the processor's allocator does not get, only these words."""
+    words = ("not enough memory", "can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in words)

@@ -10,7 +10,7 @@ from fedomg.server.omg import OMGOptions
 
 EVERYTHING = """
 method = "FedOMG"
-dataset = "emoji"
+dataset = "folder"
 target = "line"
 seed = 3
 rounds = 7

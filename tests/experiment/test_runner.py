@@ -237,7 +237,7 @@ def test_nothing_is_written_where_the_configuration_cannot_run(tmp_path: Path) -
 
 
 def test_a_diverged_run_is_recorded_in_strict_json(tmp_path: Path) -> None:
-    run(make_config({**tiny("fedavg").table(), "local": {"lr": 3e38, "steps": 30}}), tmp_path)
+    run(make_config({**tiny("fedavg").table(), "local": {"lr": 1e30, "weight_decay": 1.0, "steps": 30}}), tmp_path)
     records = _records(tmp_path)
     assert records[1]["dropped"] == [0, 1, 2, 3]
     assert records[-1]["views"]["adapted"]["loss"] is None

@@ -21,7 +21,7 @@ from fedomg.local.features import ClassFeatures
 from fedomg.local.loop import Task, Visit
 from fedomg.local.trainer import load
 from fedomg.methods.fedas import FisherTrace, _align
-from fedomg.methods.fedpac import head_weights, statistics
+from fedomg.methods.fedpac import head_weights, statistics, without_the_smallest
 from fedomg.methods.fedrod import TwoHeads
 from fedomg.models.linear import linear
 from fedomg.models.split import SplitModel
@@ -351,8 +351,12 @@ def test_small_weights_are_cut_and_the_rest_renormalised() -> None:
 
 
 def test_a_thousand_clients_do_not_cut_each_other_away() -> None:
-    weights = head_weights([_pac_reply(client, [0.0], 1.0) for client in range(1001)])
-    torch.testing.assert_close(weights.sum(dim=1), torch.ones(1001, dtype=torch.float64))
+    even = torch.full((1001,), 1 / 1001, dtype=torch.float64)
+    torch.testing.assert_close(without_the_smallest(even), even)
+
+
+def test_small_weights_are_cut() -> None:
+    torch.testing.assert_close(without_the_smallest(torch.tensor([0.6, 0.3995, 0.0005])), torch.tensor([0.6, 0.3995, 0.0]) / 0.9995)
 
 
 def test_permuting_the_clients_permutes_the_weights() -> None:

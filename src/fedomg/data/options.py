@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from fedomg.core.errors import UserError
-from fedomg.core.options import Options
+from fedomg.core.options import MOST, Options
 
 Partition = Literal["domain", "iid", "dirichlet", "pathological", "domain-label"]
 
@@ -16,29 +16,32 @@ class DataOptions(Options):
 
     root: str | None = Field(None, description="the folder of the data set, where it is not part of the package")
     download: bool = Field(False, description="fetch what is missing in the folder, for the data sets that torchvision can fetch")
-    size: int = Field(64, ge=1, description="side that images of a folder are resized to, in pixels")
+    size: int = Field(64, ge=1, le=4096, description="side that images of a folder are resized to, in pixels")
     partition: Partition | None = Field(None, description="how examples are dealt to clients; the data set has a default of its own")
-    clients: int | None = Field(None, ge=1, description="number of clients, for iid, dirichlet and pathological (default 100)")
+    clients: int | None = Field(None, ge=1, le=MOST, description="number of clients, for iid, dirichlet and pathological (default 100)")
     clients_per_domain: int | None = Field(
-        None, ge=1, description="clients that a source domain is dealt to, for domain and domain-label (default 1)"
+        None, ge=1, le=MOST, description="clients that a source domain is dealt to, for domain and domain-label (default 1)"
     )
     alpha: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="concentration of dirichlet and domain-label: small is skewed (default 0.1)"
+        None, gt=0, le=1e6, allow_inf_nan=False, description="concentration of dirichlet and domain-label: small is skewed (default 0.1)"
     )
     least: int | None = Field(
-        None, ge=1, description="examples of the smallest client, for dirichlet and domain-label (default 40 or half the mean, if less)"
+        None,
+        ge=1,
+        le=MOST,
+        description="least examples a client, for dirichlet and domain-label (default 40 or half the mean, if less)",
     )
     repair: bool | None = Field(
         None, description="dirichlet and domain-label: where no draw gives everyone `least`, let the largest clients give (default false)"
     )
-    classes_per_client: int | None = Field(None, ge=1, description="classes that a client holds, for pathological (default 2)")
+    classes_per_client: int | None = Field(None, ge=1, le=MOST, description="classes that a client holds, for pathological (default 2)")
     validation: float | None = Field(
         None, ge=0, lt=1, description="share of a client's training data kept for validation (default 0.1, or 0 on label-shift sets)"
     )
     test: float | None = Field(
         None, ge=0, lt=1, description="share kept for tests where the data set fixes none (default 0.1, or 0.25 on label-shift sets)"
     )
-    points: int = Field(500, ge=2, description="points a domain, in rect4")
+    points: int = Field(500, ge=2, le=10**7, description="points a domain, in rect4")
     shift: bool = Field(True, description="rect4: domains differ; false deals the pooled points at random")
 
 

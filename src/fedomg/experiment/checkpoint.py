@@ -4,15 +4,16 @@ The JSON file is replaced last and at once, so a kill at any moment leaves eithe
 A client's file is written only in rounds in which its state changed.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from fedomg.core.errors import UserError
+from fedomg.core.options import Options
 from fedomg.core.params import Tensors
 from fedomg.core.records import ClientState
 from fedomg.experiment.files import make_folder, to_json, write_atomically
@@ -26,6 +27,15 @@ _PARTS = ("buffers", "optimizer", "coordinator", "aggregator")
 class Checkpoint:
     state: ServerState
     clients: dict[int, ClientState]
+    config_hash: str
+
+
+class _Manifest(Options):
+    """What `state.json` holds."""
+
+    round: int = Field(ge=0)
+    server: str
+    clients: dict[str, str]
     config_hash: str
 
 
@@ -45,19 +55,19 @@ class CheckpointFolder:
             name = f"client-{client}-{state.round}.safetensors"
             self._write(name, tensors)
             self._clients[str(client)] = name
-        manifest = {"round": state.round, "server": server, "clients": self._clients, "config_hash": config_hash}
-        write_atomically(self._folder / MANIFEST, to_json(manifest, indent=1).encode())
+        manifest = _Manifest(round=state.round, server=server, clients=self._clients, config_hash=config_hash)
+        write_atomically(self._folder / MANIFEST, to_json(manifest.model_dump(), indent=1).encode())
         self._remove_all_but({server, *self._clients.values(), MANIFEST})
 
     def load(self) -> Checkpoint:
         try:
-            manifest = json.loads((self._folder / MANIFEST).read_bytes())
-            state = _unpack(manifest["round"], self._read(manifest["server"]))
-            clients = {int(client): self._read(name) for client, name in manifest["clients"].items()}
+            manifest = _Manifest.model_validate_json((self._folder / MANIFEST).read_bytes())
+            state = _unpack(manifest.round, self._read(manifest.server))
+            clients = {int(client): self._read(name) for client, name in manifest.clients.items()}
         except (OSError, ValueError, KeyError, SafetensorError) as error:
-            raise UserError(f"the checkpoint in {self._folder} cannot be read ({error}); start the run anew in another folder") from None
-        self._clients = dict(manifest["clients"])
-        return Checkpoint(state, clients, manifest["config_hash"])
+            raise UserError(f"the checkpoint in {self._folder} cannot be read ({_reason(error)}); start anew in another folder") from None
+        self._clients = dict(manifest.clients)
+        return Checkpoint(state, clients, manifest.config_hash)
 
     def _write(self, name: str, tensors: Tensors) -> None:
         write_atomically(self._folder / name, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
@@ -69,6 +79,13 @@ class CheckpointFolder:
         for path in self._folder.iterdir():
             if path.name not in names:
                 path.unlink()
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{MANIFEST}: {'.'.join(map(str, first['loc']))} {first['msg']}"
 
 
 def _pack(state: ServerState) -> Tensors:

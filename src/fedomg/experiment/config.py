@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, Validati
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.core.options import Options
-from fedomg.data.catalogue import known_dataset, with_defaults
+from fedomg.core.options import MOST, Options
+from fedomg.data.catalogue import PUBLISHED, SOURCES, known_dataset, with_defaults
 from fedomg.data.options import DataOptions
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.local.options import LocalOptions
@@ -44,7 +44,7 @@ class Config(Options):
     dataset: str = Field("emoji", description="name of the data set, or package.module:name of your own")
     target: str | None = Field(None, description="the domain held out from training and selection")
     seed: int = Field(0, ge=0, description="of partition, sampling, initialisation, batches and noise")
-    rounds: int = Field(20, ge=1, description="communication rounds")
+    rounds: int = Field(20, ge=1, le=MOST, description="communication rounds")
     local: SerializeAsAny[LocalOptions] = Field(default_factory=LocalOptions, validate_default=True)
     aggregator: SerializeAsAny[AggregatorOptions] = Field(default_factory=AggregatorOptions, validate_default=True)
     server: ServerOptions = ServerOptions()
@@ -60,6 +60,8 @@ class Config(Options):
         aggregator, server = values.get("aggregator"), values.get("server", {})
         if not isinstance(aggregator, dict) or not isinstance(aggregator.get("preset"), str) or not isinstance(server, dict):
             return values
+        if not _combines_by_omg(values.get("method", "fedomg")):
+            return values  # the method has no presets, and this is what its user should hear
         defaults, server_lr = preset_defaults(aggregator["preset"])
         return {**values, "aggregator": {**defaults, **aggregator}, "server": {"lr": server_lr, **server}}
 
@@ -76,7 +78,10 @@ class Config(Options):
     @field_validator("data")
     @classmethod
     def _data_of_the_dataset(cls, options: DataOptions, info: ValidationInfo) -> DataOptions:
-        return with_defaults(info.data["dataset"], options) if "dataset" in info.data else options
+        if "dataset" not in info.data:
+            return options
+        refuse_unread(info.data["dataset"], options)
+        return with_defaults(info.data["dataset"], options)
 
     @field_validator("local", mode="before")
     @classmethod
@@ -104,6 +109,19 @@ class Config(Options):
         """Identifies what is computed: the engine does not change it."""
         table = {key: value for key, value in self.table().items() if key != "engine"}
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _combines_by_omg(method: Any) -> bool:
+    return isinstance(method, str) and methods.parse(method).omg
+
+
+def refuse_unread(dataset: str, options: DataOptions) -> None:
+    """A folder or a download that the data set does not use is an error: it would change nothing."""
+    if options.root is not None and (dataset not in SOURCES or not SOURCES[dataset].needs_root):
+        raise UserError(f'data.root has no effect with data set "{dataset}", which reads no folder; remove it')
+    fetched = [source.name for source in PUBLISHED]
+    if options.download and dataset not in fetched:
+        raise UserError(f'data.download has no effect with data set "{dataset}"; remove it (fetched are: {", ".join(fetched)})')
 
 
 def _of_the_method(table: str, options_of: Callable[[str], type[Options]], value: Any, info: ValidationInfo) -> Any:
@@ -195,6 +213,9 @@ def _unknown_key(key: str, options: type[BaseModel], prefix: tuple[str, ...], lo
         prefix = (*prefix, part)
     if prefix == ("aggregator",) and location[-1] in OMGOptions.model_fields:
         return f'method "{method}" has no key "{key}"; it belongs to "{method}{methods.OMG_SUFFIX}"'
+    owners = [name for name, entry in methods.ENTRIES.items() if location[-1] in _keys(entry.local)] if prefix == ("local",) else []
+    if owners:
+        return f'method "{method}" has no key "{key}"; it belongs to ' + " or ".join(f'"{owner}"' for owner in owners)
     here = difflib.get_close_matches(location[-1], _keys(options), n=1)
     if here:
         return f'unknown key "{key}"; did you mean "{".".join((*prefix, here[0]))}"?'
@@ -225,7 +246,7 @@ def flat(table: Mapping[str, Any]) -> Table:
     """The values under their dotted keys."""
     values: Table = {}
     for key, value in table.items():
-        values |= {f"{key}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {key: value}
+        values |= {f"{key}.{inner}": v for inner, v in flat(value).items()} if isinstance(value, Mapping) else {key: value}
     return values
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from fedomg.core.options import Options
+from fedomg.core.options import MOST, Options
 from fedomg.core.records import Reply, Tally
 from fedomg.data.dataset import Dataset
 from fedomg.data.examples import Examples
@@ -19,7 +19,7 @@ GLOBAL, PERSONALISED, ADAPTED = VIEW + "global", VIEW + "personalised", VIEW + "
 VALIDATION = VIEW + "validation"
 POOLED = "all"
 
-Every = Annotated[int, Field(ge=1)] | Literal["last", "never"]
+Every = Annotated[int, Field(ge=1, le=MOST)] | Literal["last", "never"]
 Numbers = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ class EvaluateOptions(Options):
     target: Every = Field(1, description="the global model on the held-out domain")
     worst_group: Every = Field(1, description="the global model on the group it serves worst")
     validation: Every = Field(1, description="the global model on every client's validation data, for selection")
-    batch_size: int = Field(256, ge=1, description="examples a forward pass")
+    batch_size: int = Field(256, ge=1, le=MOST, description="examples a forward pass")
 
     def due(self, view: str, round: int, rounds: int) -> bool:
         every: Every | None = self.global_ if view == "global" else getattr(self, view)

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import tomllib
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -11,12 +10,15 @@ from typing import Any
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
 from fedomg.experiment.checkpoint import CheckpointFolder
-from fedomg.experiment.config import Config, flat, to_toml
+from fedomg.experiment.config import Config, flat, load_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
 from fedomg.experiment.state import ServerState
 
 METRICS, RESULT, CONFIG, CHECKPOINT = "metrics.jsonl", "result.json", "config.toml", "checkpoint"
+TABLES_IN_RESULT = ("selection", "final", "selected", "best", "mean_last_10")
+KINDS_IN_RESULT: dict[str, Any] = {"seconds": float | int, **dict.fromkeys(TABLES_IN_RESULT, dict)}
+KEYS_OF_RECORD = {"round", "cohort", "dropped", "views", "validation", "clients", "seconds"}
 Observer = Callable[[Record], None]
 Note = Callable[[str], None]
 NAMED_FILES = 5
@@ -38,6 +40,8 @@ def run(
     federation = build_federation(config)
     if skipped := federation.dataset.skipped:
         note(_skipped(skipped))
+    if federation.target is None and not any(len(client.test) for client in federation.clients):
+        note("no client has test data: raise data.test")
     experiment = Experiment(config, federation)
     state, records = folder.restore(experiment)
     for record in records:
@@ -57,6 +61,12 @@ def _skipped(files: tuple[str, ...]) -> str:
     return f"skipped {len(files)} image{'s' * (len(files) > 1)} that cannot be decoded: {', '.join(files[:NAMED_FILES])}{more}"
 
 
+def _is_result(found: Any) -> bool:
+    """Whether this holds what is shown of a finished run."""
+    whole = isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in KINDS_IN_RESULT.items())
+    return whole and found["selection"].keys() >= {"rule", "round"}
+
+
 class RunFolder:
     """What a run leaves on disk."""
 
@@ -69,21 +79,39 @@ class RunFolder:
         """Nothing that is there is touched before it is clear that it belongs to this run."""
         if (self._out / METRICS).exists() and not resume:
             raise UserError(f"{self._out} holds a run already; continue it with --resume, or name another folder with --out")
-        if not self._checkpoint.exists():
-            return
-        before, now = flat(tomllib.loads((self._out / CONFIG).read_text(encoding="utf-8"))), flat(self._config.table())
+        if (self._out / CONFIG).exists() or self._checkpoint.exists():
+            self._refuse_another_configuration()
+        if not self._checkpoint.exists() and not (self._out / RESULT).exists() and self._holds_finished_rounds():
+            raise UserError(f"{self._out} holds finished rounds, but has lost its checkpoint; start it in another folder")
+
+    def _refuse_another_configuration(self) -> None:
+        before, now = flat(load_config(self._out / CONFIG).table()), flat(self._config.table())
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key) and not key.startswith("engine."):
                 raise UserError(
                     f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; use its {CONFIG} or another --out"
                 )
 
+    def _holds_finished_rounds(self) -> bool:
+        """More than the record of round 0: without a checkpoint, that one alone costs nothing to make again."""
+        path = self._out / METRICS
+        return path.exists() and len(path.read_bytes().splitlines()) > 1
+
     def finished(self) -> tuple[list[Record], dict[str, Any]] | None:
         """The records and the result, where nothing is left to do."""
         if not (self._out / RESULT).exists():
             return None
-        records = [json.loads(line) for line in self._lines(self._config.rounds + 1)]
-        return records, json.loads((self._out / RESULT).read_bytes())
+        return self._records(self._lines(self._config.rounds + 1)), self._result()
+
+    def _result(self) -> dict[str, Any]:
+        path = self._out / RESULT
+        try:
+            result = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            result = None
+        if not _is_result(result):
+            raise UserError(f"{path} is broken; remove it, and --resume writes it anew")
+        return result  # type: ignore[no-any-return]
 
     def restore(self, experiment: Experiment) -> tuple[ServerState, list[Record]]:
         """The last finished round and the records up to it; what was written after it is cut off."""
@@ -93,10 +121,16 @@ class RunFolder:
             (self._out / METRICS).unlink(missing_ok=True)
             return experiment.initial_state(), []
         checkpoint = self._checkpoint.load()
+        if checkpoint.state.round > self._config.rounds:
+            raise UserError(
+                f"the checkpoint in {self._out / CHECKPOINT} is of round {checkpoint.state.round}, but the run has {self._config.rounds}; "
+                "start it in another folder"
+            )
         experiment.engine.restore_states(checkpoint.clients)
         lines = self._lines(checkpoint.state.round + 1)
+        records = self._records(lines)
         write_atomically(self._out / METRICS, b"".join(lines))
-        return checkpoint.state, [json.loads(line) for line in lines]
+        return checkpoint.state, records
 
     def _lines(self, count: int) -> list[bytes]:
         path = self._out / METRICS
@@ -104,6 +138,18 @@ class RunFolder:
         if len(lines) < count:
             raise UserError(f"{path} lacks finished records ({len(lines)} of {count}), so it cannot be resumed; start it in another folder")
         return lines
+
+    def _records(self, lines: list[bytes]) -> list[Record]:
+        return [self._record(round, line) for round, line in enumerate(lines)]
+
+    def _record(self, round: int, line: bytes) -> Record:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not record.keys() >= KEYS_OF_RECORD or record["round"] != round:
+            raise UserError(f"{self._out / METRICS}, line {round + 1}: not the record of round {round}; start the run in another folder")
+        return record
 
     def keep(self, experiment: Experiment, state: ServerState, record: Record) -> Record:
         """Record first, then the checkpoint: a kill between the two repeats the round."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from fedomg.core.errors import UserError
+from fedomg.experiment.config import flat
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
@@ -59,13 +60,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One method on one target: the spread over its runs of each view that any of them evaluated."""
+    """One method on one target: the spread over its runs of each view that any of them evaluated.
+
+    `late` are the views that were read after the last round, whatever the rule.
+    """
 
     method: str
     dataset: str | None
     target: str | None
     seeds: tuple[int | None, ...]
     views: Mapping[str, Spread]
+    late: frozenset[str] = frozenset()
 
 
 # ---------------------------------------------------------------------------------------------------------------- records
@@ -140,7 +145,8 @@ def value_by_rule(records: Sequence[Record], rule: Rule, read: Callable[[Record]
     if rule == "mean_last_10":
         first = _last(records)["round"] - 9
         values = list(_present(read(record) for record in trained if record["round"] >= first))
-        return math.fsum(values) / len(values) if values else None
+        single = len(values) == 1 < len(trained)  # a view that is taken at the end alone has no mean over rounds
+        return math.fsum(values) / len(values) if values and not single else None
     raise ValueError(f"unknown rule {rule!r}: one of {', '.join(RULES)}")
 
 
@@ -191,10 +197,20 @@ def summary(runs: Sequence[Run], rule: Rule) -> list[SummaryRow]:
     """One row for each method and target: mean, standard deviation and n over the runs, for each view."""
     rows = []
     for (dataset, target, method), members in grouped(runs).items():
-        spreads = {view: spread(accuracy(run.records, view, rule) for run in members) for view in VIEWS}
+        late = frozenset(view for view in VIEWS if rule == "selected" and _taken_late(members, view))
+        spreads = {view: spread(accuracy(run.records, view, "last" if view in late else rule) for run in members) for view in VIEWS}
         views = {view: found for view, found in spreads.items() if found is not None}
-        rows.append(SummaryRow(method, dataset, target, tuple(run.seed for run in members), views))
+        rows.append(SummaryRow(method, dataset, target, tuple(run.seed for run in members), views, late))
     return rows
+
+
+def _taken_late(runs: Sequence[Run], view: str) -> bool:
+    """Whether more runs have the view after their last round than at their selected one.
+
+    A view that is taken only at the end would otherwise be averaged over those runs alone whose last round is selected.
+    """
+    lacking_at_selected = [accuracy(run.records, view, "selected") for run in runs].count(None)
+    return lacking_at_selected > [accuracy(run.records, view, "last") for run in runs].count(None)
 
 
 def curve(runs: Sequence[Run], read: Callable[[Record], float | None]) -> list[tuple[int, Spread]]:
@@ -221,7 +237,7 @@ def name_variants(runs: Sequence[Run]) -> list[Run]:
 
 
 def _varying_settings(runs: Sequence[Run]) -> set[str]:
-    settings = [_flat(run.config) for run in runs if run.config]
+    settings = [flat(run.config) for run in runs if run.config]
     keys = {key for setting in settings for key in setting if not key.startswith(_NOT_A_VARIANT)}
     return {key for key in keys if len({json.dumps(setting.get(key), default=str) for setting in settings}) > 1}
 
@@ -229,7 +245,7 @@ def _varying_settings(runs: Sequence[Run]) -> set[str]:
 def _with_settings(run: Run, keys: Sequence[str]) -> Run:
     if not keys or not run.config:
         return run
-    setting = _flat(run.config)
+    setting = flat(run.config)
     last_parts = Counter(key.rpartition(".")[2] for key in keys)
     names = {key: key.rpartition(".")[2] if last_parts[key.rpartition(".")[2]] == 1 else key for key in keys}
     return replace(run, method=f"{run.method} ({', '.join(f'{names[key]}={_plain(setting.get(key))}' for key in keys)})")
@@ -239,13 +255,6 @@ def _plain(value: object) -> str:
     if value is None:
         return "default"
     return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 # ----------------------------------------------------------------------------------------------------------------- folders

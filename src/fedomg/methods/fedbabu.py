@@ -1,9 +1,9 @@
 """FedBABU: only the body is trained and shared; the head stays as it was initialised, the same everywhere, until the end.
 
 Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022. The personalised view fine-tunes
-body and head on the client's training data, by plain SGD at the configured rate. It is costly and by default taken after the last round alone; it works on a copy, so it
-may be taken at any time (published code fine-tunes the clients in place). Clients are weighted by examples, where the authors' code
-takes the plain mean of equally large clients.
+body and head on the client's training data, by plain SGD at the configured rate. It is costly and by default taken after the last round
+alone; it works on a copy, so it may be taken at any time (published code fine-tunes the clients in place). Clients are weighted by
+examples, where the authors' code takes the plain mean of equally large clients.
 """
 
 from pydantic import Field

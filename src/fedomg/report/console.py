@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
@@ -15,7 +16,8 @@ from fedomg.experiment.config import Config
 from fedomg.experiment.runner import run
 from fedomg.report.html import write_report
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+"""The one console. What users and files name is never read as markup; what stands out is a `Text`."""
 
 Row = Mapping[str, Any]
 SELECTED_BY = {
@@ -39,7 +41,7 @@ def _text(value: Any) -> str:
 
 def show_run(config: Config, out: Path | None, resume: bool) -> None:
     folder = out or _default_folder(config)
-    console.print(f"[bold]{config.method}[/bold] on {config.dataset}, seed {config.seed} -> {folder}")
+    console.print(Text.assemble((config.method, "bold"), f" on {config.dataset}, seed {config.seed} -> {folder}"))
     with progress() as show:
         task = show.add(config.method, config.rounds)
         try:
@@ -48,9 +50,13 @@ def show_run(config: Config, out: Path | None, resume: bool) -> None:
             raise UserError(f"stopped; continue with --resume --out {folder}") from None
     rule = result["selection"]
     console.print(f"\nselected by {rule['rule']}: round {rule['round']} of {config.rounds}; {result['seconds']:.1f} s")
+    views = [view for view in select.VIEWS if view in result["final"]]
+    if not views:
+        console.print("no view was taken of any test data, so there is no accuracy to show")
+        return
     columns = ("selected", "final", "mean_last_10", "best")
     table = Table("view", *columns, box=None, pad_edge=False, header_style="bold")
-    for view in (view for view in select.VIEWS if view in result["final"]):
+    for view in views:
         table.add_row(view_title(view, config.target is not None), *(_percent(result[column].get(view)) for column in columns))
     console.print(table)
 
@@ -91,10 +97,10 @@ def progress() -> Iterator[_Display]:
         yield _Display(None)
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=12),
-        TextColumn("{task.completed}/{task.total}"),
-        TextColumn("{task.fields[numbers]}"),
+        TextColumn("{task.completed}/{task.total}", markup=False),
+        TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
     with Progress(*columns, console=console) as progress:
@@ -102,6 +108,11 @@ def progress() -> Iterator[_Display]:
 
 
 def _numbers(record: Row) -> str:
+    dropped = f"{len(record['dropped'])} dropped" if record["dropped"] else ""
+    return "  ".join(filter(None, (_performance(record), dropped)))
+
+
+def _performance(record: Row) -> str:
     view = next((record["views"][name] for name in ("target", "global") if name in record["views"]), None)
     if view is None:
         losses = [client["loss"] for client in record["clients"].values() if client["loss"] is not None]
@@ -131,12 +142,12 @@ def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[st
     rules = sorted({select.selected_round(run.records)[0] for run in runs})
     most = max(len(row.seeds) for row in rows)
     spread = f"mean ± standard deviation over {most} seeds, " if most > 1 else ""
-    caption = f"accuracy in %, {spread}\n{' or '.join(SELECTED_BY[rule] for rule in rules)}"
-    titles = [view_title(view, any(target for _, target in scopes)) for view in views]
-    table = Table("method", *(["data"] if len(scopes) > 1 else []), *titles, caption=caption, caption_justify="left")
+    titles = {view: view_title(view, any(target for _, target in scopes)) for view in views}
+    caption = f"accuracy in %, {spread}\n{' or '.join(SELECTED_BY[rule] for rule in rules)}{_late_views(rows, titles)}"
+    table = Table("method", *(["data"] if len(scopes) > 1 else []), *titles.values(), caption=caption, caption_justify="left")
     for row in rows:
         scope = [" / ".join(filter(None, (row.dataset, row.target)))] if len(scopes) > 1 else []
-        table.add_row(row.method, *scope, *(_spread(row.views.get(view)) for view in views))
+        table.add_row(row.method, *scope, *(_spread(row.views.get(view), most) for view in views))
     for name, scores in (baselines or {}).items():
         table.add_row(name, *([""] if len(scopes) > 1 else []), *(_percent(scores.get(view)) for view in views), style="dim")
     return table
@@ -145,10 +156,24 @@ def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[st
 def show_report(folders: Sequence[Path], out: Path | None) -> None:
     found = select.find_runs(folders)
     console.print(results_table([select.read_run(folder) for folder in found]))
-    console.print(f"\nCurves, weights and cosines: [bold]{write_report(found, out or folders[0] / 'report.html')}[/bold]")
+    page = write_report(found, out or folders[0] / "report.html")
+    console.print(Text.assemble("\nCurves, weights and cosines: ", (str(page), "bold")))
 
 
-def _spread(found: select.Spread | None) -> str:
+def _spread(found: select.Spread | None, runs: int) -> str:
+    """With its n, where that is less than the caption says."""
     if found is None:
         return "-"
-    return _percent(found.mean) + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+    deviation = "" if found.std is None else f" ± {100 * found.std:.1f}"
+    return _percent(found.mean) + deviation + (f" (n = {found.n})" if found.n < runs else "")
+
+
+def _late_views(rows: Sequence[select.SummaryRow], titles: Mapping[str, str]) -> str:
+    """A line for each view that some rows could read after the last round only."""
+    lines = ""
+    for view, title in titles.items():
+        late = [row.method for row in rows if view in row.late]
+        some = len(late) < sum(view in row.views for row in rows)
+        if late:
+            lines += f"\n{title}: after the last round" + (f" ({', '.join(late)})" if some else "")
+    return lines

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from rich.text import Text
+
 from fedomg.core.errors import UserError
 from fedomg.data.baseline import largest_class
 from fedomg.experiment.config import make_config
@@ -25,7 +27,7 @@ def show_demo(out: Path, target: str, seeds: int, rounds: int) -> None:
     jobs = [_demo_job(out, method, target, seed, rounds) for seed in range(seeds) for method in DEMO_METHODS]
     federation = build_federation(jobs[0].config)
     sources = ", ".join(client.name for client in federation.clients)
-    console.print(f"The same emoji, drawn by different hands. Clients: {sources}. Held out: [bold]{target}[/bold].\n")
+    console.print(Text.assemble(f"The same emoji, drawn by different hands. Clients: {sources}. Held out: ", (target, "bold"), ".\n"))
     with progress() as show:
         tasks = [show.add(f"{job.config.method:<10} seed {job.config.seed}", rounds) for job in jobs]
 
@@ -42,7 +44,7 @@ def show_demo(out: Path, target: str, seeds: int, rounds: int) -> None:
     console.print()
     console.print(results_table([read_run(job.out) for job in jobs], baselines))
     page = write_report([job.out for job in jobs], out / "report.html", f"Emoji in a style never seen: {target}", baselines)
-    console.print(f"\nCurves, weights and cosines: [bold]{page}[/bold]")
+    console.print(Text.assemble("\nCurves, weights and cosines: ", (str(page), "bold")))
 
 
 def _demo_job(out: Path, method: str, target: str, seed: int, rounds: int) -> Job:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from fedomg.core.errors import UserError
@@ -15,14 +15,13 @@ from fedomg.data.dataset import Dataset
 from fedomg.data.deal import heterogeneity, label_counts
 from fedomg.data.federation import Federation
 from fedomg.data.options import DataOptions
-from fedomg.experiment.config import Config, make_config
+from fedomg.experiment.config import Config, make_config, refuse_unread
 from fedomg.experiment.experiment import build_federation
+from fedomg.report.console import console
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
-
-console = Console(highlight=False, soft_wrap=True)
 
 COLUMNS = 20
 """More classes than this are summed up: nobody reads a hundred columns."""
@@ -31,10 +30,12 @@ COLUMNS = 20
 def show_check(name: str, root: Path | None, download: bool) -> None:
     """Reads a data set, prints its examples by class and domain, and says in an error what it lacks."""
     options = DataOptions(root=None if root is None else str(root), download=download)
-    dataset = load_dataset(known_dataset(name), options, seed=0)
+    refuse_unread(known_dataset(name), options)
+    dataset = load_dataset(name, options, seed=0)
     shape = " x ".join(map(str, dataset.inputs.shape[1:]))
     kind = str(dataset.inputs.dtype).removeprefix("torch.")
-    console.print(f"[bold]{name}[/bold]: {len(dataset.labels):,} examples of shape {shape} ({kind}), {len(dataset.class_names)} classes\n")
+    size = f"{len(dataset.labels):,} examples of shape {shape} ({kind}), {len(dataset.class_names)} classes"
+    console.print(Text.assemble((name, "bold"), f": {size}\n"))
     _print_table(_by_class(dataset))
     check_complete(name, dataset)
     console.print("\ncomplete")
@@ -112,7 +113,8 @@ def _table(first: str, *numbers: str) -> Table:
 def _print_table(table: Table) -> None:
     """In full width, also where the output is no terminal."""
     needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
-    Console(highlight=False, soft_wrap=True, width=max(console.width, needed)).print(table)
+    table.width = needed
+    console.print(table)
 
 
 def _require_matplotlib() -> None:

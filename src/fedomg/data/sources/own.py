@@ -14,6 +14,8 @@ from fedomg.core.imports import import_object, reason
 from fedomg.core.rng import seeded_global_generator
 from fedomg.data.dataset import Dataset
 
+MOST_CLASSES = 10**6
+
 
 def load(path: str, seed: int) -> Dataset:
     """Reads every pair once. Images of bytes stay bytes, every other input becomes float32.
@@ -81,6 +83,8 @@ def _input(path: str, index: int, value: Any) -> Tensor:
             found = torch.from_numpy(array)
         except (TypeError, ValueError):
             raise UserError(f'data set "{path}": input {index} is of type {type(value).__name__}, which makes no tensor') from None
+    if found.is_complex():
+        raise UserError(f'data set "{path}": input {index} is complex: only real numbers can be learned from')
     return found if found.dtype == torch.uint8 and found.ndim == 3 else found.to(torch.float32)
 
 
@@ -89,6 +93,8 @@ def _label(path: str, index: int, value: Any) -> int:
     number = value.item() if single else value
     if not isinstance(number, int) or number < 0:
         raise UserError(f'data set "{path}": label {index} is {value!r}: labels are integers from 0')
+    if number >= MOST_CLASSES:
+        raise UserError(f'data set "{path}": label {index} is {number}: there can be {MOST_CLASSES:,} classes at most, numbered from 0')
     return int(number)
 
 
@@ -108,22 +114,32 @@ def _kind(value: Tensor) -> str:
 
 def _class_names(path: str, source: Any, labels: Tensor) -> tuple[str, ...]:
     highest = int(labels.max())
-    names = getattr(source, "classes", None)
+    names = _names(path, source, "classes")
     if names is None:
-        names = range(highest + 1)
+        names = tuple(map(str, range(highest + 1)))
     if len(names) <= highest:
         raise UserError(f'data set "{path}" names {len(names)} classes, but holds the label {highest}')
     if len(names) < 2:
         raise UserError(f'data set "{path}" holds one class only, and nothing can be learned from that')
+    return names
+
+
+def _names(path: str, source: Any, attribute: str) -> tuple[str, ...] | None:
+    """What the data set names its classes or domains, where it names them."""
+    names = getattr(source, attribute, None)
+    if names is None:
+        return None
+    if isinstance(names, str) or not hasattr(names, "__len__") or not hasattr(names, "__iter__"):
+        raise UserError(f'data set "{path}": its {attribute} are {names!r}: they must be a list of names')
     return tuple(map(str, names))
 
 
 def _domains(path: str, source: Any, count: int) -> tuple[tuple[str, ...], Tensor]:
-    of_each = getattr(source, "domains", None)
+    of_each = _names(path, source, "domains")
     if of_each is None:
         return (path.rpartition(":")[2],), torch.zeros(count, dtype=torch.int64)
     if len(of_each) != count:
         raise UserError(f'data set "{path}" names {len(of_each)} domains for {count} examples: name the domain of each example')
-    names = sorted(set(map(str, of_each)))
+    names = sorted(set(of_each))
     number = {name: index for index, name in enumerate(names)}
-    return tuple(names), torch.tensor([number[str(domain)] for domain in of_each])
+    return tuple(names), torch.tensor([number[domain] for domain in of_each])
