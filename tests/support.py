@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedomg.core.params import FlatModel
 from fedomg.data.dataset import Dataset
 from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
+from fedomg.engine.inline import InlineEngine
 from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.experiment import Experiment, build_federation
+from fedomg.experiment.site import LocalSite
 from fedomg.experiment.state import ServerState
 
 TINY: dict[str, Any] = {
@@ -20,6 +23,7 @@ TINY: dict[str, Any] = {
     "model": {"name": "linear"},
     "rounds": 3,
     "local": {"lr": 0.1, "batch_size": 8},
+    "engine": {"name": "inline"},
 }
 
 
@@ -30,6 +34,13 @@ def tiny(method: str = "fedavg", *overrides: str, **keys: Any) -> Config:
 
 def experiment(config: Config) -> Experiment:
     return Experiment(config, build_federation(config))
+
+
+def model_of(trial: Experiment) -> FlatModel:
+    """The model that the clients of an experiment in one process work in."""
+    assert isinstance(trial.engine, InlineEngine)
+    assert isinstance(trial.engine.site, LocalSite)
+    return trial.engine.site.model
 
 
 def run_rounds(trial: Experiment, rounds: int | None = None) -> tuple[ServerState, list[dict[str, Any]]]:

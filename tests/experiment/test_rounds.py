@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import experiment, federation_of, run_rounds, shared_after, tiny
+from tests.support import experiment, federation_of, model_of, run_rounds, shared_after, tiny
 from torch import Tensor, nn
 
 from fedomg import methods
@@ -33,7 +33,7 @@ class _Quadratic(Trainer[LocalOptions]):
         return nn.Linear(1, 1, bias=False)
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        return (Stage(self._gradient),)
+        return (Stage(gradient=self._gradient),)
 
     def _gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
         centre = batches[0].inputs.mean()
@@ -150,7 +150,7 @@ def test_diagnostics_are_those_of_the_step_taken() -> None:
     after, record = trial.advance(start)
     step = after.shared - start.shared
     assert record["server"]["step_norm"] == pytest.approx(float(step.norm()), rel=1e-4)
-    rows = trial._matrix.double()
+    rows = trial.engine.matrix(len(trial.federation.clients)).double()
     cosines = torch.nn.functional.cosine_similarity(rows, step.double().unsqueeze(0))
     assert [client["cosine"] for client in record["clients"].values()] == pytest.approx(cosines.tolist(), rel=1e-4)
     assert [client["norm"] for client in record["clients"].values()] == pytest.approx(rows.norm(dim=1).tolist(), rel=1e-5)
@@ -206,7 +206,7 @@ def test_global_views_of_a_round_are_one_pass_over_the_pooled_test_data(monkeypa
         seen.append(len(inputs))
         return torch.zeros(len(inputs), 2)
 
-    monkeypatch.setattr(trial._model.module, "forward", forward)
+    monkeypatch.setattr(model_of(trial).module, "forward", forward)
     views = trial.untrained(trial.initial_state())["views"]
     assert views.keys() == {"global", "personalised", "worst_group"}
     assert sum(seen) == views["global"]["n"] == sum(len(client.test) for client in trial.federation.clients)
@@ -220,8 +220,8 @@ def test_the_adapted_view_trains_on_copies() -> None:
 
 def _fingerprint(trial: Experiment, state: Any) -> str:
     tensors = {"shared": state.shared, **state.buffers, **state.optimizer}
-    for client, own in trial.engine._states.items():  # type: ignore[attr-defined]
-        tensors |= {f"{client}/{name}": tensor for name, tensor in own.items()}
+    for client in range(len(trial.federation.clients)):
+        tensors |= {f"{client}/{name}": tensor for name, tensor in trial.engine.states.of(client).items()}
     return hashlib.sha256(b"".join(name.encode() + tensor.numpy().tobytes() for name, tensor in sorted(tensors.items()))).hexdigest()
 
 
@@ -230,10 +230,10 @@ def test_evaluation_changes_no_state() -> None:
     trial = experiment(config)
     state, _ = run_rounds(trial, 2)
     before = _fingerprint(trial, state)
-    trial.engine.changed_states()
+    trial.engine.states.changed()
     assert trial._views(replace(state, round=3))[0].keys() == {"global", "personalised", "adapted", "target", "worst_group"}
     assert _fingerprint(trial, state) == before
-    assert trial.engine.changed_states() == {}
+    assert trial.engine.states.changed() == {}
 
 
 def test_the_held_out_domain_never_enters_training_or_selection() -> None:
@@ -281,7 +281,7 @@ def test_local_buffers_stay_with_their_client() -> None:
     trial = _normed("local")
     state, records = run_rounds(trial, 2)
     assert state.buffers == {}
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     means = [float(own[client]["buffers/0.running_mean"]) for client in (0, 1)]
     assert means == pytest.approx([4.5 * (1 - 0.9**2), 5.0 * (1 - 0.9**6)], rel=1e-5)
     assert [int(own[client]["buffers/0.num_batches_tracked"]) for client in (0, 1)] == [2, 6]
@@ -346,7 +346,7 @@ def test_personal_parameters_stay_out_of_the_matrix_and_with_their_client() -> N
     assert trial.parameters == 4
     state, records = run_rounds(trial, 2)
     assert state.shared.shape == (4,)
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     assert own.keys() == {0, 1, 2, 3}
     assert len({tuple(state["personal"].tolist()) for state in own.values()}) == 4
     assert records[-1]["views"]["personalised"]["loss"] != records[-1]["views"]["global"]["loss"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.support import tiny
 
 from fedomg.core.errors import UserError
@@ -48,7 +49,7 @@ def _state(out: Path) -> tuple[dict[str, torch.Tensor], dict[int, Any]]:
     found = CheckpointFolder(out / "checkpoint").load()
     state = found.state
     parts = {"shared": state.shared, **state.buffers, **state.optimizer, **state.coordinator, **state.aggregator}
-    return parts, found.clients
+    return parts, {client: load_file(path) for client, path in found.clients.items()}
 
 
 def _assert_same_run(first: Path, second: Path) -> None:

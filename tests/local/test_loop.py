@@ -17,7 +17,6 @@ from fedomg.data.examples import Batch
 from fedomg.data.federation import Client
 from fedomg.local.loop import Stage, Task, Visit, train
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 
 
 def _client(n: int = 50) -> Client:
@@ -42,7 +41,7 @@ def _sizes(n: int, module: nn.Module | None = None, **options: Any) -> list[list
         seen.append([len(piece.labels) for piece in pieces])
         return torch.zeros(())
 
-    progress, _ = train(Stage(watch), _visit(_client(n), _model(module), **options), {})
+    progress, _ = train(Stage(gradient=watch), _visit(_client(n), _model(module), **options), {})
     assert progress.steps == len(seen)
     return seen
 
@@ -60,7 +59,7 @@ def test_it_is_plain_training(options: dict[str, Any], make: Any) -> None:
     by_hand = copy.deepcopy(model.module)
     for parameter in by_hand.parameters():
         parameter.grad = None
-    progress, _ = train(Stage(cross_entropy), _visit(client, model, batch_size=16, epochs=2, **options), {})
+    progress, _ = train(Stage(), _visit(client, model, batch_size=16, epochs=2, **options), {})
     optimizer, draw, losses = make(list(by_hand.parameters())), Streams(0, 1, "fit", 0).generator("batches/fit/0"), []
     for _ in range(2):
         for positions in torch.randperm(50, generator=draw).split(16)[:3]:
@@ -98,7 +97,7 @@ def test_a_batch_of_one_is_dropped_for_batchnorm_alone() -> None:
 def test_no_step_leaves_the_model_and_has_no_loss() -> None:
     model = _model(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
     before = model.shared.clone()
-    progress, _ = train(Stage(cross_entropy), _visit(_client(1), model), {})
+    progress, _ = train(Stage(), _visit(_client(1), model), {})
     assert progress.steps == 0
     assert math.isnan(progress.loss)
     assert torch.equal(before, model.shared)
@@ -117,7 +116,7 @@ def test_a_step_may_take_a_batch_from_each_of_several_orders() -> None:
         return torch.zeros(())
 
     for orders in (1, 2):
-        train(Stage(watch, orders=orders), _visit(_client(50), _model(), batch_size=16), {})
+        train(Stage(gradient=watch, orders=orders), _visit(_client(50), _model(), batch_size=16), {})
     single, double = seen[:3], seen[3:]
     assert all(torch.equal(one[0], two[0]) for one, two in zip(single, double, strict=True))
     assert not any(torch.equal(two[0], two[1]) for two in double)
@@ -130,7 +129,7 @@ def test_every_epoch_is_a_new_shuffle_of_all_examples() -> None:
         seen.append(pieces[0].inputs[:, 0].clone())
         return torch.zeros(())
 
-    train(Stage(watch), _visit(client, _model(), batch_size=16, epochs=2), {})
+    train(Stage(gradient=watch), _visit(client, _model(), batch_size=16, epochs=2), {})
     first, second = torch.cat(seen[:3]), torch.cat(seen[3:])
     assert not torch.equal(first, second)
     assert torch.equal(first.sort().values, second.sort().values)
@@ -141,14 +140,14 @@ def test_persistent_optimizers_go_on_where_they_stopped(options: dict[str, Any])
     """Two calls of three steps are one call of six, on full batches."""
     client = _client(16)
     whole, halves = _model(), _model()
-    train(Stage(cross_entropy), _visit(client, whole, steps=6, lr=0.1, **options), {})
+    train(Stage(), _visit(client, whole, steps=6, lr=0.1, **options), {})
     state: ClientState = {}
     for _ in range(2):
-        _, state = train(Stage(cross_entropy), _visit(client, halves, steps=3, lr=0.1, optimizer_state="persistent", **options), state)
+        _, state = train(Stage(), _visit(client, halves, steps=3, lr=0.1, optimizer_state="persistent", **options), state)
     torch.testing.assert_close(whole.shared, halves.shared)
     reset = _model()
     for _ in range(2):
-        _, forgotten = train(Stage(cross_entropy), _visit(client, reset, steps=3, lr=0.1, **options), {})
+        _, forgotten = train(Stage(), _visit(client, reset, steps=3, lr=0.1, **options), {})
         assert forgotten == {}
     assert not torch.allclose(whole.shared, reset.shared)
 
@@ -156,9 +155,9 @@ def test_persistent_optimizers_go_on_where_they_stopped(options: dict[str, Any])
 def test_a_remembered_state_is_not_written_to() -> None:
     client, model = _client(16), _model()
     options: dict[str, Any] = {"momentum": 0.9, "optimizer_state": "persistent", "steps": 2}
-    _, state = train(Stage(cross_entropy), _visit(client, model, **options), {})
+    _, state = train(Stage(), _visit(client, model, **options), {})
     before = {name: tensor.clone() for name, tensor in state.items()}
-    train(Stage(cross_entropy), _visit(client, model, **options), state)
+    train(Stage(), _visit(client, model, **options), state)
     assert all(torch.equal(before[name], state[name]) for name in before)
 
 
@@ -167,7 +166,7 @@ def test_untrained_groups_stay() -> None:
     module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     model = FlatModel(module, lambda name: Group.FROZEN if name.startswith("1.") else Group.SHARED)
     frozen, shared = model.values[Group.FROZEN].clone(), model.shared.clone()
-    train(Stage(cross_entropy), _visit(_client(), model, weight_decay=0.1), {})
+    train(Stage(), _visit(_client(), model, weight_decay=0.1), {})
     assert torch.equal(frozen, model.values[Group.FROZEN])
     assert not torch.equal(shared, model.shared)
 
@@ -175,7 +174,7 @@ def test_untrained_groups_stay() -> None:
 def test_clipping_bounds_the_step() -> None:
     model = _model()
     before = model.shared.clone()
-    train(Stage(cross_entropy), _visit(_client(16), model, clip=1e-3, lr=1.0, steps=1), {})
+    train(Stage(), _visit(_client(16), model, clip=1e-3, lr=1.0, steps=1), {})
     assert float((model.shared - before).norm()) == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -193,6 +192,6 @@ def test_the_schedule_spans_all_rounds() -> None:
     for round in (1, 5):
         model = _model()
         before = model.shared.clone()
-        train(Stage(cross_entropy), _visit(client, model, round=round, rounds=5, schedule="step", steps=1, lr=0.1), {})
+        train(Stage(), _visit(client, model, round=round, rounds=5, schedule="step", steps=1, lr=0.1), {})
         moved[round] = float((model.shared - before).norm())
     assert moved[5] == pytest.approx(moved[1] / 10, rel=1e-4)

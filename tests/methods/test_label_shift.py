@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support import experiment, federation_of, run_rounds, shared_after, tiny
+from tests.support import experiment, federation_of, model_of, run_rounds, shared_after, tiny
 from torch import Tensor, nn
 
 from fedomg import methods
@@ -30,29 +30,36 @@ VIEWS = ("global", "personalised", "adapted", "worst_group", "target", "validati
 ALL = [entry.name for entry in methods.ENTRIES.values()]
 
 
+class _Distance(nn.Module):
+    """One number, less the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(1, 1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.weight - inputs
+
+
 class _Quadratics:
     """Every client minimises half the squared distance of one number to its centre, by full batches.
 
-    The method under test is used as it is: only model and loss are exchanged, by a module that returns logits whose cross-entropy
-    is not used. Cross-entropy is replaced in the method's module.
+    The method under test is used as it is: only the model is another, and what torch calls cross-entropy.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str, curvature: float = 1.0) -> None:
-        def quadratic(visit: Visit, batches: list[Batch]) -> Tensor:
-            weight = visit.model.module.weight
-            loss = curvature / 2 * (weight - batches[0].inputs.mean()).square().sum()  # type: ignore[operator]
-            loss.backward()
-            return loss.detach()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, curvature: float = 1.0) -> None:
+        def quadratic(distances: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+            losses = curvature / 2 * distances.square().flatten()
+            return losses.mean() if reduction == "mean" else losses
 
-        for name in {module, "fedomg.local.trainer"}:
-            monkeypatch.setattr(f"{name}.cross_entropy", quadratic)
+        monkeypatch.setattr(F, "cross_entropy", quadratic)
 
     def experiment(self, name: str, centres: Sequence[float], *overrides: str, size: int = 4) -> Experiment:
         inputs = [torch.full((size, 1), centre) for centre in centres]
         federation = federation_of(inputs, [torch.zeros(size, dtype=torch.long) for _ in centres])
         config = tiny(name, "local.batch_size=100", "local.steps=3", "local.lr=0.1", *overrides)
         method = methods.build(config.method, config.local, config.aggregator)
-        method.trainer.module = lambda model: nn.Linear(1, 1, bias=False)  # type: ignore[method-assign]
+        method.trainer.module = lambda model: _Distance()  # type: ignore[method-assign]
         return Experiment(config, federation, method)
 
 
@@ -91,8 +98,8 @@ def test_kappa_zero_is_the_base_method_bit_for_bit(name: str) -> None:
 def test_all_methods_see_the_same_cohorts_and_start(name: str) -> None:
     keys = ("server.participation=0.5", "data.clients_per_domain=2", "model.name=mlp")
     base, other = experiment(tiny("fedavg", *keys)), experiment(tiny(name, *keys))
-    start = dict(base._model.module.named_parameters())
-    for parameter, value in other._model.module.named_parameters():
+    start = dict(model_of(base).module.named_parameters())
+    for parameter, value in model_of(other).module.named_parameters():
         assert torch.equal(start.get(parameter, value), value)
     assert [r["cohort"] for r in run_rounds(base)[1]] == [r["cohort"] for r in run_rounds(other)[1]]
 
@@ -111,7 +118,7 @@ def test_every_method_learns_and_evaluation_changes_nothing(name: str) -> None:
     expected, _ = run_rounds(unseen)
     assert torch.equal(state.shared, expected.shared)
     _assert_equal(state.coordinator, expected.coordinator)
-    mine, theirs = trial.engine.changed_states(), unseen.engine.changed_states()
+    mine, theirs = trial.engine.states.changed(), unseen.engine.states.changed()
     assert mine.keys() == theirs.keys()
     for client in mine:
         _assert_equal(mine[client], theirs[client])
@@ -127,7 +134,7 @@ def _assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Non
 
 def test_fedprox_goes_to_its_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """(a c + mu theta) / (a + mu)."""
-    trial = _Quadratics(monkeypatch, "fedomg.methods.fedprox", 2.0).experiment("fedprox", (5.0,), "local.mu=3", "local.steps=200")
+    trial = _Quadratics(monkeypatch, 2.0).experiment("fedprox", (5.0,), "local.mu=3", "local.steps=200")
     before, after = _advance(trial)
     assert after == pytest.approx((2 * 5 + 3 * before) / 5, rel=1e-5)
 
@@ -136,15 +143,15 @@ def test_fedprox_goes_to_its_fixed_point(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_scaffold_with_one_client_is_sgd(monkeypatch: pytest.MonkeyPatch) -> None:
-    quadratics = _Quadratics(monkeypatch, "fedomg.methods.scaffold")
+    quadratics = _Quadratics(monkeypatch)
     scaffold = _advance(quadratics.experiment("scaffold", (5.0,)), 4)
     assert scaffold == pytest.approx(_advance(quadratics.experiment("fedavg", (5.0,)), 4), rel=1e-5)
 
 
 def test_one_step_leaves_the_gradient_at_the_start_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = _Quadratics(monkeypatch, "fedomg.methods.scaffold").experiment("scaffold", (1.0, 5.0), "local.steps=1")
+    trial = _Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
     state, _ = trial.advance(start := trial.initial_state())
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     theta = float(start.shared)
     assert [float(own[c]["control"]) for c in (0, 1)] == pytest.approx([theta - 1, theta - 5], rel=1e-5)
     assert float(state.coordinator["control"]) == pytest.approx(theta - 3, rel=1e-5)
@@ -152,19 +159,20 @@ def test_one_step_leaves_the_gradient_at_the_start_as_control(monkeypatch: pytes
 
 def test_true_controls_make_all_clients_follow_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """On quadratics of equal curvature, with c_u the gradient at theta and c their mean, both walk to the mean of the centres."""
-    trial = _Quadratics(monkeypatch, "fedomg.methods.scaffold").experiment("scaffold", (1.0, 5.0), "local.steps=1")
+    trial = _Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
     state, _ = trial.advance(trial.initial_state())
     theta = float(state.shared)
-    trial.engine.restore_states({0: {"control": torch.tensor([theta - 1])}, 1: {"control": torch.tensor([theta - 5])}})
+    for client, centre in enumerate((1, 5)):
+        trial.engine.states.put(client, {"control": torch.tensor([theta - centre])})
     state = replace(state, coordinator={**state.coordinator, "control": torch.tensor([theta - 3])})
     trial.advance(state)
-    assert trial._matrix.flatten().tolist() == pytest.approx([0.1 * (3 - theta)] * 2, rel=1e-4)
+    assert trial.engine.matrix(2).flatten().tolist() == pytest.approx([0.1 * (3 - theta)] * 2, rel=1e-4)
 
 
 def test_the_server_control_is_the_mean_of_the_clients() -> None:
     trial = experiment(tiny("scaffold", "server.participation=0.5", "data.clients_per_domain=2", "rounds=4"))
     state, _ = run_rounds(trial)
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     mean = torch.stack([state["control"] for state in own.values()]).sum(dim=0) / 8
     torch.testing.assert_close(state.coordinator["control"], mean, rtol=1e-4, atol=1e-6)
 
@@ -174,9 +182,9 @@ def test_scaffold_follows_a_decaying_rate() -> None:
     trial = experiment(tiny("scaffold", "local.schedule=cosine", "rounds=4"))
     before = trial.initial_state()
     trial.advance(before)
-    controls = trial.engine.changed_states()
+    controls = trial.engine.states.changed()
     rates = [0.1 * trial.config.local.factor(step / 4 / 4) for step in range(4)]
-    for client, row in enumerate(trial._matrix):
+    for client, row in enumerate(trial.engine.matrix(4)):
         torch.testing.assert_close(controls[client]["control"], -row / sum(rates), rtol=1e-4, atol=1e-6)
 
 
@@ -192,7 +200,7 @@ def test_scaffold_refuses_what_its_formula_does_not_hold_for() -> None:
 @pytest.mark.parametrize(("variant", "power"), [("fo", 1), ("hf", 2)])
 def test_a_meta_step_on_a_quadratic(monkeypatch: pytest.MonkeyPatch, variant: str, power: int) -> None:
     """w - beta a (1 - alpha a)^p (w - c), with p = 1 for first order and 2 with the curvature."""
-    quadratics = _Quadratics(monkeypatch, "fedomg.methods.peravg", curvature=2.0)
+    quadratics = _Quadratics(monkeypatch, curvature=2.0)
     trial = quadratics.experiment("peravg", (5.0,), "local.alpha=0.2", f"local.variant={variant}", "local.steps=1", "local.lr=0.1")
     before, after = _advance(trial)
     assert after == pytest.approx(before - 0.1 * 2 * (1 - 0.2 * 2) ** power * (before - 5), rel=2e-3 if variant == "hf" else 1e-5)
@@ -214,14 +222,14 @@ def test_the_personal_model_is_one_step_away() -> None:
 
 
 def _initial(trial: Experiment) -> list[Tensor]:
-    flat = trial._model.initial_values[Group.SHARED]
+    flat = model_of(trial).initial_values[Group.SHARED]
     return [flat[:4].view(2, 2), flat[4:]]
 
 
 def _visit(trial: Experiment, client: int, state: ClientState | None = None, extras: dict[str, Tensor] | None = None) -> Visit:
-    task = Task(trial._model, trial.config.local, trial.config.rounds)
-    shared = trial._model.initial_values[Group.SHARED].clone()
-    broadcast = Broadcast(1, shared, trial._model.initial_buffers, extras or {})
+    task = Task(model_of(trial), trial.config.local, trial.config.rounds)
+    shared = model_of(trial).initial_values[Group.SHARED].clone()
+    broadcast = Broadcast(1, shared, model_of(trial).initial_buffers, extras or {})
     return Visit(task, trial.federation.clients[client], broadcast, state or {}, Streams(0, 1, "view:personalised", client))
 
 
@@ -235,14 +243,15 @@ def _gradients(trial: Experiment, labels: Tensor, log_counts: Tensor) -> tuple[f
     for gradient in visit.model.gradients.values():
         gradient.zero_()
     inputs = trial.federation.clients[0].train.batch(torch.arange(len(labels))).inputs
-    loss = trial._trainer._gradient(visit, [Batch(inputs, labels)], log_counts)  # type: ignore[attr-defined]
-    return float(loss), visit.model.gradients[Group.SHARED].clone(), visit.model.gradients[Group.PERSONAL].clone()
+    loss = trial._trainer._loss(visit, [Batch(inputs, labels)], log_counts)  # type: ignore[attr-defined]
+    loss.backward()
+    return float(loss.detach()), visit.model.gradients[Group.SHARED].clone(), visit.model.gradients[Group.PERSONAL].clone()
 
 
 @pytest.mark.parametrize(("label", "loss"), [(0, 1.386294), (1, 0.287682)])
 def test_balanced_softmax_with_counts_one_and_three(label: int, loss: float) -> None:
     trial = experiment(tiny("fedrod"))
-    trial._model.initial_values[Group.SHARED].zero_()
+    model_of(trial).initial_values[Group.SHARED].zero_()
     found, *_ = _gradients(trial, torch.tensor([label]), torch.tensor([1.0, 3.0]).log())
     assert found == pytest.approx(loss, abs=1e-6)
 
@@ -266,7 +275,7 @@ def test_the_personal_head_leaves_the_shared_part_alone() -> None:
     trial = experiment(tiny("fedrod"))
     labels = torch.tensor([0, 1, 1])
     shared = _gradients(trial, labels, torch.zeros(2))[1]
-    trial._model.initial_values[Group.PERSONAL].add_(5)
+    model_of(trial).initial_values[Group.PERSONAL].add_(5)
     assert torch.equal(shared, _gradients(trial, labels, torch.zeros(2))[1])
 
 
@@ -280,12 +289,12 @@ def test_a_zero_personal_head_answers_as_the_global_model() -> None:
 
 def test_omg_takes_body_and_shared_head_and_never_the_personal_one() -> None:
     trial = experiment(tiny("fedrod+omg", "model.name=mlp"))
-    module = trial._model.module
+    module = model_of(trial).module
     assert isinstance(module, TwoHeads)
     personal = sum(p.numel() for p in module.personal.parameters())
     assert trial.parameters == sum(p.numel() for p in module.parameters()) - personal
     run_rounds(trial, 1)
-    heads = [state["personal"] for state in trial.engine.changed_states().values()]
+    heads = [state["personal"] for state in trial.engine.states.changed().values()]
     assert len(heads) == 4
     assert not torch.equal(heads[0], heads[1])
 
@@ -295,8 +304,8 @@ def test_omg_takes_body_and_shared_head_and_never_the_personal_one() -> None:
 
 def test_the_head_never_moves_and_is_not_in_the_matrix() -> None:
     trial = experiment(tiny("fedbabu+omg", "model.name=mlp", "local.weight_decay=0.1"))
-    head = trial._model.values[Group.FROZEN].clone()
-    body = sum(p.numel() for name, p in trial._model.module.named_parameters() if name.startswith("body."))
+    head = model_of(trial).values[Group.FROZEN].clone()
+    body = sum(p.numel() for name, p in model_of(trial).module.named_parameters() if name.startswith("body."))
     assert trial.parameters == body
     run_rounds(trial)
     visit = _visit(trial, 0)
@@ -386,7 +395,7 @@ def test_each_client_gets_its_own_mix_also_for_evaluation() -> None:
 
 def test_a_received_head_replaces_the_own_one() -> None:
     trial = experiment(tiny("fedpac", "model.name=mlp"))
-    size = len(trial._model.values[Group.PERSONAL])
+    size = len(model_of(trial).values[Group.PERSONAL])
     visit = _visit(trial, 0, {"personal": torch.ones(size)}, {"personal": torch.full((size,), 2.0)})
     load(visit)
     assert visit.model.values[Group.PERSONAL].tolist() == [2.0] * size
@@ -447,7 +456,7 @@ def test_the_trace_is_the_sum_of_squared_gradient_norms_over_batches() -> None:
     load(visit)
     found = trial._trainer.report(visit, None)["fisher"]  # type: ignore[arg-type]
     model, expected = visit.model.module, 0.0
-    for _, (inputs, labels) in visit.client.train.in_order(trial.config.local.batch_size):
+    for inputs, labels in visit.client.train.in_order(trial.config.local.batch_size):
         gradients = torch.autograd.grad(F.cross_entropy(model(inputs), labels), list(model.parameters()))
         expected += sum(float(gradient.square().sum()) for gradient in gradients)
     assert float(found) == pytest.approx(expected, rel=1e-5)
@@ -465,7 +474,7 @@ def test_alignment_pulls_features_to_the_old_means() -> None:
     features = module.body(inputs).detach()
     old = torch.randn(2, features.shape[1])
     expected = sum(F.mse_loss(features[labels == k], old[k].expand_as(features[labels == k])) for k in (0, 1))
-    assert float(_align(visit, [Batch(inputs, labels)], old)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(_align(visit, [Batch(inputs, labels)], old).detach()) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_without_alignment_body_and_head_train_together() -> None:
@@ -478,7 +487,7 @@ def test_without_alignment_body_and_head_train_together() -> None:
 def test_the_personal_model_is_that_of_the_last_participation() -> None:
     trial = experiment(tiny("fedas", "model.name=mlp"))
     run_rounds(trial, 1)
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     assert own[0].keys() == {"body", "personal"}
     visit = _visit(trial, 0, own[0])
     load(visit)
@@ -488,7 +497,7 @@ def test_the_personal_model_is_that_of_the_last_participation() -> None:
     stranger = _visit(trial, 0)
     load(stranger)
     trial._trainer.personalise(stranger)
-    assert torch.equal(stranger.model.shared, trial._model.initial_values[Group.SHARED])
+    assert torch.equal(stranger.model.shared, model_of(trial).initial_values[Group.SHARED])
 
 
 # --------------------------------------------------------------------------------------------------------- bookkeeping
@@ -498,10 +507,10 @@ def test_a_diverged_round_leaves_no_trace_in_the_client() -> None:
     config: Config = tiny("scaffold")
     trial = experiment(config)
     state, _ = run_rounds(trial, 1)
-    before = trial.engine.changed_states()
+    before = trial.engine.states.changed()
     poisoned = replace(state, shared=torch.full_like(state.shared, float("inf")))
     trial.advance(poisoned)
-    assert trial.engine.changed_states() == {}
+    assert trial.engine.states.changed() == {}
     assert before.keys() == {0, 1, 2, 3}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import run_rounds, tiny
+from tests.support import model_of, run_rounds, tiny
 from torch import Tensor, nn
 
 from fedomg import methods
@@ -18,9 +18,8 @@ from fedomg.data.examples import Batch
 from fedomg.experiment.config import Config
 from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.experiment.state import ServerState
-from fedomg.local.loop import Stage, Task, Visit
+from fedomg.local.loop import Stage, Task, Visit, cross_entropy, descend
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import Trainer, load
 from fedomg.models.split import SplitModel
 
@@ -55,13 +54,13 @@ def _partly_frozen() -> SplitModel:
 
 
 def _experiment(monkeypatch: pytest.MonkeyPatch, model: Any, name: str, *overrides: str, **keys: Any) -> Experiment:
-    monkeypatch.setattr("fedomg.experiment.experiment.build_model", lambda *_: model())
+    monkeypatch.setattr("fedomg.experiment.site.build_model", lambda *_: model())
     config = tiny(name, *overrides, **keys)
     return Experiment(config, build_federation(config))
 
 
 def _visit(trial: Experiment, client: int = 0, state: ClientState | None = None, round: int = 1) -> Visit:
-    model = trial._model
+    model = model_of(trial)
     broadcast = Broadcast(round, model.initial_values[Group.SHARED].clone(), model.initial_buffers)
     task = Task(model, trial.config.local, trial.config.rounds)
     return Visit(task, trial.federation.clients[client], broadcast, state or {}, Streams(0, round, "view:personalised", client))
@@ -101,7 +100,7 @@ def test_personalising_is_plain_sgd_whatever_the_training(name: str, alpha: str,
 def test_fedas_keeps_its_own_batchnorm_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = _experiment(monkeypatch, _normed, "fedas", "rounds=2")
     state = _end(trial)
-    own = trial.engine.changed_states()[0]
+    own = trial.engine.states.changed()[0]
     for memory, expected in ((own, own["own/body.1.running_mean"]), ({}, torch.zeros(8))):
         visit = replace(_visit(trial, 0, memory), broadcast=Broadcast(2, state.shared, state.buffers))
         load(visit)
@@ -121,7 +120,7 @@ def test_buffers_that_a_module_replaces_are_followed(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["fedavg", "fedbabu"])
 def test_layers_that_come_frozen_stay_frozen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     trial = _experiment(monkeypatch, _partly_frozen, name, "evaluate.personalised=1", "local.weight_decay=0.1")
-    module = trial._model.module
+    module = model_of(trial).module
     assert isinstance(module, SplitModel)
     before = module.body[0].bias.clone()  # type: ignore[index]
     assert trial.parameters == 8 + (10 if name == "fedavg" else 0)
@@ -140,7 +139,7 @@ class _Overflows(Trainer[LocalOptions]):
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
         stages = self._base.stages(visit)
-        return tuple(replace(stage, gradient=partial(self._spoiled, stage.gradient)) for stage in stages)
+        return tuple(replace(stage, gradient=partial(self._spoiled, partial(descend, stage))) for stage in stages)
 
     def remember(self, visit: Visit, progress: Any) -> ClientState:
         return self._base.remember(visit, progress)
@@ -154,14 +153,14 @@ class _Overflows(Trainer[LocalOptions]):
 
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_a_client_dropped_for_its_buffers_remembers_nothing_of_the_round(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-    monkeypatch.setattr("fedomg.experiment.experiment.build_model", lambda *_: _normed())
+    monkeypatch.setattr("fedomg.experiment.site.build_model", lambda *_: _normed())
     config = tiny("scaffold", f"server.buffers={policy}")
     method = methods.build(config.method, config.local, config.aggregator)
     method = replace(method, trainer=_Overflows(config.local, method.trainer))
     trial = Experiment(config, build_federation(config), method)
     state, records = run_rounds(trial)
     assert [record["dropped"] for record in records] == [[2]] * 3
-    own = trial.engine.changed_states()
+    own = trial.engine.states.changed()
     assert own.keys() == {0, 1, 3}
     mean = torch.stack([state["control"] for state in own.values()]).sum(dim=0) / 4
     torch.testing.assert_close(state.coordinator["control"], mean, rtol=1e-4, atol=1e-6)

@@ -1,6 +1,6 @@
 """A model's parameters as one flat vector a group, with the module's tensors as views into it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import torch
@@ -28,8 +28,9 @@ def clone(tensors: Mapping[str, Tensor]) -> Tensors:
 class FlatModel:
     """A module whose parameters live in one contiguous vector a group, in registration order, each tensor once.
 
-    Loading a broadcast is then one copy, an update one subtraction, an optimizer step one fused operation. A parameter that asks for no
-    gradient when it comes is frozen for good.
+    Loading a broadcast is then one copy, an update one subtraction, an optimizer step one fused operation. Within the vector a
+    convolution's weights stand channels last, the order in which convolutions and pooling are fast. A parameter that asks for no gradient
+    when it comes is frozen for good.
     """
 
     def __init__(self, module: nn.Module, group_of: Callable[[str], Group]) -> None:
@@ -37,8 +38,9 @@ class FlatModel:
         self.parameters: dict[Group, list[tuple[str, nn.Parameter]]] = {group: [] for group in Group}
         for name, parameter in module.named_parameters():
             self.parameters[group_of(name) if parameter.requires_grad else Group.FROZEN].append((name, parameter))
-        self.values = {group: _flatten(members) for group, members in self.parameters.items()}
-        self.gradients = {group: torch.zeros_like(values) for group, values in self.values.items()}
+        device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+        self.values = {group: _flatten(members, device) for group, members in self.parameters.items()}
+        self.gradients: dict[Group, Tensor] = {}
         self.initial_values = {group: values.clone() for group, values in self.values.items()}
         self._fixed = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
         self.initial_buffers = clone(self.buffers)
@@ -62,7 +64,9 @@ class FlatModel:
             buffer.copy_(buffers.get(name, self.initial_buffers[name]))
 
     def train_only(self, groups: Collection[Group]) -> None:
-        """Lets gradients flow to these groups, into their flat gradient vectors."""
+        """Lets gradients flow to these groups, into their flat gradient vectors. Who never trains has none."""
+        if not self.gradients:
+            self.gradients = {group: torch.zeros_like(values) for group, values in self.values.items()}
         for group, members in self.parameters.items():
             trained = group in groups
             for (_, parameter), gradient in zip(members, self._views(group), strict=True):
@@ -70,21 +74,28 @@ class FlatModel:
                 parameter.grad = gradient if trained else None
 
     def _views(self, group: Group) -> Iterator[Tensor]:
-        start = 0
-        for _, parameter in self.parameters[group]:
-            yield self.gradients[group][start : start + parameter.numel()].view(parameter.shape)
-            start += parameter.numel()
+        return views(self.gradients[group], [parameter for _, parameter in self.parameters[group]])
 
 
-def _flatten(members: list[tuple[str, nn.Parameter]]) -> Tensor:
+def views(flat: Tensor, like: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The vector's pieces in the shapes of these tensors, convolution weights channels last."""
+    start = 0
+    for tensor in like:
+        piece = flat[start : start + tensor.numel()]
+        start += tensor.numel()
+        if tensor.ndim == 4:
+            out, channels, height, width = tensor.shape
+            yield piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+        else:
+            yield piece.view(tensor.shape)
+
+
+def _flatten(members: list[tuple[str, nn.Parameter]], device: torch.device) -> Tensor:
     for name, parameter in members:
         if parameter.dtype != torch.float32:
             raise TypeError(f"parameter {name} is {parameter.dtype}, only float32 can be trained")
-    if not members:
-        return torch.zeros(0)
-    flat = torch.cat([parameter.detach().reshape(-1) for _, parameter in members])
-    start = 0
-    for _, parameter in members:
-        parameter.data = flat[start : start + parameter.numel()].view(parameter.shape)
-        start += parameter.numel()
+    parameters = [parameter for _, parameter in members]
+    flat = torch.empty(sum(parameter.numel() for parameter in parameters), device=device)
+    for parameter, view in zip(parameters, views(flat, parameters), strict=True):
+        parameter.data = view.copy_(parameter.detach())
     return flat

@@ -1,10 +1,12 @@
 """What every data source delivers: all examples of all domains, in memory once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 TRAIN, TEST = 0, 1
+TENSORS = ("inputs", "labels", "domains", "split", "groups")
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,7 @@ class Dataset:
     groups: Tensor | None = None
     group_names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+
+    def to(self, device: torch.device) -> "Dataset":
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items() if tensor is not None})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -31,18 +32,31 @@ class Examples:
 
     def batch(self, positions: Tensor) -> Batch:
         rows = self.indices[positions]
-        return Batch(normalise(self.dataset, self.dataset.inputs[rows]), self.dataset.labels[rows])
+        return Batch(channels_last(normalise(self.dataset, self.dataset.inputs[rows])), self.dataset.labels[rows])
 
-    def in_order(self, size: int) -> Iterator[tuple[Tensor, Batch]]:
-        """All examples once, with their rows in the data set."""
-        for positions in torch.arange(len(self)).split(size):
-            yield self.indices[positions], self.batch(positions)
+    def in_order(self, size: int) -> Iterator[Batch]:
+        """All examples once."""
+        for positions in torch.arange(len(self), device=self.indices.device).split(size):
+            yield self.batch(positions)
+
+    def to(self, dataset: Dataset) -> "Examples":
+        """The same rows of a copy of the data set on another device."""
+        return Examples(dataset, self.indices.to(dataset.labels.device))
 
 
 def normalise(dataset: Dataset, inputs: Tensor) -> Tensor:
     if inputs.dtype != torch.uint8:
         return inputs
-    shape = (1, -1, 1, 1)
-    scale = 1 / (255 * torch.tensor(dataset.std).view(shape))
-    shift = torch.tensor(dataset.mean).view(shape) / torch.tensor(dataset.std).view(shape)
+    scale, shift = _affine(dataset.mean, dataset.std, inputs.device)
     return inputs * scale - shift
+
+
+@cache
+def _affine(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    means, deviations = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (mean, std))
+    return 1 / (255 * deviations), means / deviations
+
+
+def channels_last(inputs: Tensor) -> Tensor:
+    """Images in the memory order in which convolutions and pooling are fast."""
+    return inputs.to(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs

@@ -39,8 +39,21 @@ class Federation:
         return len(self.dataset.class_names)
 
     @property
+    def device(self) -> torch.device:
+        return self.dataset.labels.device
+
+    @property
     def everyone(self) -> tuple[Client, ...]:
         return self.clients if self.target is None else (*self.clients, self.target)
+
+    def to(self, device: torch.device) -> "Federation":
+        """The same federation with its data on a device, once."""
+        if device == self.device:
+            return self
+        dataset = self.dataset.to(device)
+        clients = [Client(c.id, c.name, c.train.to(dataset), c.validation.to(dataset), c.test.to(dataset)) for c in self.everyone]
+        target = None if self.target is None else clients.pop()
+        return Federation(dataset, tuple(clients), target)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedomg.core.records import Broadcast, ClientState, Reply
+from fedomg.engine.states import ClientStates
 
 
 class Site(Protocol):
@@ -17,12 +18,17 @@ class Site(Protocol):
 
 
 class Engine(Protocol):
+    @property
+    def states(self) -> ClientStates: ...
+
+    def matrix(self, rows: int) -> Tensor:
+        """The update matrix, a row for each client of a cohort. There is one, allocated once, at its largest."""
+        ...
+
     def exchange(self, phase: str, messages: Mapping[int, Broadcast], rows: Tensor | None = None) -> list[Reply]:
-        """Replies sorted by client id; with `rows` the i-th client's update stands in the i-th row."""
+        """Replies sorted by client id; with `rows` (from `matrix`) the i-th client's update stands in the i-th row."""
         ...
 
-    def changed_states(self) -> dict[int, ClientState]:
-        """The clients' states that changed since the last call."""
+    def close(self) -> None:
+        """Ends whatever the engine has started."""
         ...
-
-    def restore_states(self, states: Mapping[int, ClientState]) -> None: ...

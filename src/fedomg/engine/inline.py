@@ -2,37 +2,41 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
-from fedomg.core.records import Broadcast, ClientState, Reply
+from fedomg.core.records import Broadcast, Reply
 from fedomg.core.threads import one_thread
 from fedomg.engine.base import Site
+from fedomg.engine.states import ClientStates, changed
 
 
 class InlineEngine:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._states: dict[int, ClientState] = {}
-        self._changed: set[int] = set()
+    def __init__(self, site: Site, parameters: int, states: ClientStates, device: torch.device) -> None:
+        self.site = site
+        self.states = states
+        self._matrix = torch.empty(0, parameters, device=device)
+
+    def matrix(self, rows: int) -> Tensor:
+        if len(self._matrix) < rows:
+            self._matrix = self._matrix.new_empty(rows, self._matrix.shape[1])
+        return self._matrix[:rows]
 
     def exchange(self, phase: str, messages: Mapping[int, Broadcast], rows: Tensor | None = None) -> list[Reply]:
         replies = []
         with one_thread():
             for position, client in enumerate(sorted(messages)):
-                before = self._states.get(client, {})
+                before = self.states.of(client)
                 row = None if rows is None else rows[position]
-                reply, after = self._site.handle(phase, client, messages[client], before, row)
-                if after is not before and (after or before):
-                    self._states[client] = after
-                    self._changed.add(client)
+                try:
+                    reply, after = self.site.handle(phase, client, messages[client], before, row)
+                except Exception as error:
+                    error.add_note(f"while client {client} was in phase {phase!r}")
+                    raise
+                if changed(before, after):
+                    self.states.put(client, after)
                 replies.append(reply)
         return replies
 
-    def changed_states(self) -> dict[int, ClientState]:
-        changed = {client: self._states[client] for client in sorted(self._changed)}
-        self._changed.clear()
-        return changed
-
-    def restore_states(self, states: Mapping[int, ClientState]) -> None:
-        self._states = dict(states)
-        self._changed.clear()
+    def close(self) -> None:
+        pass

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,33 @@ class ModelOptions(Options):
 
 
 class EngineOptions(Options):
-    name: Literal["inline"] = Field("inline", description="what carries messages to clients")
+    """Where and how fast, never what is computed (a device other than the processor rounds differently)."""
+
+    name: Literal["auto", "inline", "pool"] = Field(
+        "auto", description="auto: this process, and workers once a run proves long; inline: this process; pool: workers"
+    )
+    workers: int | Literal["auto"] = Field("auto", description="worker processes, by default one a core")
+    device: str = Field("cpu", description="where models, data and updates are: cpu, cuda or cuda:N")
+
+    @field_validator("workers")
+    @classmethod
+    def _some_workers(cls, workers: int | str) -> int | str:
+        if isinstance(workers, int) and workers < 1:
+            raise ValueError("must be 1 or more")
+        return workers
+
+    @field_validator("device")
+    @classmethod
+    def _a_device(cls, name: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+            raise UserError(f'engine.device = "{name}": known are cpu, cuda and cuda:N')
+        return name
+
+    @model_validator(mode="after")
+    def _workers_on_the_processor(self) -> "EngineOptions":
+        if self.name == "pool" and self.device != "cpu":
+            raise UserError('engine.name = "pool" runs on the processor: remove engine.device, or set engine.name to "inline"')
+        return self
 
 
 class Config(Options):
@@ -82,6 +109,12 @@ class Config(Options):
             return options
         refuse_unread(info.data["dataset"], options)
         return with_defaults(info.data["dataset"], options)
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine_by_its_name(cls, value: Any) -> Any:
+        """`engine = "pool"` is short for the table with this name alone."""
+        return {"name": value} if isinstance(value, str) else value
 
     @field_validator("local", mode="before")
     @classmethod

@@ -43,25 +43,27 @@ class EvaluateOptions(Options):
 
 def tally(predictor: Predictor, examples: Examples, batch_size: int) -> dict[str, Tally]:
     """Sums over these examples: pooled, by domain and by group."""
-    dataset = examples.dataset
-    sums: dict[str, Tally] = {}
+    losses, correct = [], []
     with torch.no_grad():
-        for rows, batch in examples.in_order(batch_size):
-            logits = predictor(batch.inputs)
-            losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
-            correct = (logits.argmax(dim=1) == batch.labels).long()
-            for name, members in _cells(dataset, rows):
-                part = Tally(int(members.sum()), int(correct[members].sum()), float(losses[members].sum()))
-                sums[name] = sums.get(name, Tally()) + part
-    return sums
+        for inputs, labels in examples.in_order(batch_size):
+            logits = predictor(inputs)
+            losses.append(F.cross_entropy(logits, labels, reduction="none"))
+            correct.append(logits.argmax(dim=1) == labels)
+    all_losses, all_correct = torch.cat(losses).double().cpu(), torch.cat(correct).cpu()
+    whole = Tally(len(all_correct), int(all_correct.sum()), float(all_losses.sum()))
+    cells = {
+        name: Tally(int(members.sum()), int(all_correct[members].sum()), float(all_losses[members].sum()))
+        for name, members in _cells(examples.dataset, examples.indices)
+    }
+    return {POOLED: whole, **cells}
 
 
 def _cells(dataset: Dataset, rows: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:
-    yield POOLED, torch.ones(len(rows), dtype=torch.bool)
     for kind, names, membership in (("domain", dataset.domain_names, dataset.domains), ("group", dataset.group_names, dataset.groups)):
         if membership is not None:
-            for index in membership[rows].unique().tolist():
-                yield f"{kind}:{names[index]}", membership[rows] == index
+            of_each = membership[rows].cpu()
+            for index in of_each.unique().tolist():
+                yield f"{kind}:{names[index]}", of_each == index
 
 
 def view_record(replies: Sequence[Reply]) -> Numbers | None:

@@ -12,24 +12,20 @@ from torch import Tensor
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.core.params import FlatModel, Tensors, clone
+from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, Reply
-from fedomg.core.rng import seeded_global_generator
 from fedomg.data.catalogue import load_dataset
 from fedomg.data.deal import deal
 from fedomg.data.federation import Federation
-from fedomg.engine.base import Engine
-from fedomg.engine.inline import InlineEngine
+from fedomg.engine.pool import Note
 from fedomg.experiment import evaluate
 from fedomg.experiment.config import Config
+from fedomg.experiment.engines import device_of, open_engine
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, VALIDATION
 from fedomg.experiment.sampling import sample_cohort
-from fedomg.experiment.site import LocalSite
+from fedomg.experiment.site import initial_model
 from fedomg.experiment.state import ServerState
-from fedomg.local.loop import Task
-from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Method
-from fedomg.models import build_model
 from fedomg.omg import gram_matrix
 from fedomg.server.aggregator import Aggregate, merge_buffers
 from fedomg.server.coordinator import Phase
@@ -42,28 +38,27 @@ Record = dict[str, Any]
 class Experiment:
     """Everything that a configuration describes, built once. The state goes in and out of its methods."""
 
-    def __init__(self, config: Config, federation: Federation, method: Method | None = None) -> None:
+    def __init__(self, config: Config, federation: Federation, method: Method | None = None, note: Note = lambda text: None) -> None:
         self.config = config
-        self.federation = federation
+        self.federation = federation.to(device_of(config.engine.device))
         self._method = method or methods.build(config.method, config.local, config.aggregator)
         self._trainer = self._method.trainer
-        self._model = _initial_model(config, federation, self._trainer)
+        self.parameters = len(self._initial_model().shared)
         if not self.parameters:
             raise UserError(f'method "{config.method}" shares no parameter of model "{config.model.name}"; choose a model with a body')
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
-        task = Task(self._model, config.local, config.rounds)
-        site = LocalSite(self._trainer, federation, task, config.seed, config.server.buffers, config.evaluate.batch_size)
-        self.engine: Engine = InlineEngine(site)
-        self._matrix = torch.empty(0, 0)
+        self.engine = open_engine(config, self.federation, self._trainer, self.parameters, note)
 
-    @property
-    def parameters(self) -> int:
-        return len(self._model.shared)
+    def _initial_model(self) -> FlatModel:
+        """Made anew each time it is asked for: the server keeps no copy of what it only starts from."""
+        return initial_model(self.config, self.federation, self._trainer)
 
     def initial_state(self) -> ServerState:
-        buffers = {} if self.config.server.buffers == "local" else clone(self._model.initial_buffers)
+        model = self._initial_model()
+        buffers = {} if self.config.server.buffers == "local" else model.initial_buffers
         coordinated = self._method.coordinator.initial(len(self.federation.clients), self.parameters)
-        return ServerState(0, self._model.shared.clone(), buffers, coordinator=coordinated)
+        state = ServerState(0, model.shared, buffers, coordinator=coordinated)
+        return state.to(self.federation.device)
 
     def untrained(self, state: ServerState) -> Record:
         """The record of round 0."""
@@ -82,7 +77,7 @@ class Experiment:
         cohort = sample_cohort(len(self.federation.clients), self.config.server.participation, self.config.seed, number)
         coordinated, fitted = state.coordinator, _Fitted([], torch.empty(0, 0), torch.empty(0, 0))
         for phase in self._method.coordinator.phases(number, cohort):
-            rows = self._rows(len(phase.clients)) if phase.updates else None
+            rows = self.engine.matrix(len(phase.clients)) if phase.updates else None
             with clock("train"):
                 replies = self._exchange(phase, number, state, coordinated, rows, traffic)
             with clock("aggregate"):
@@ -107,12 +102,6 @@ class Experiment:
         traffic["down"] += sum(message.nbytes for message in messages.values())
         traffic["up"] += sum(reply.nbytes for reply in replies)
         return replies
-
-    def _rows(self, count: int) -> Tensor:
-        """The update matrix: allocated once, at its largest."""
-        if len(self._matrix) < count:
-            self._matrix = torch.empty(count, self.parameters)
-        return self._matrix[:count]
 
     def _step(self, state: ServerState, fitted: "_Fitted", number: int, coordinated: Tensors) -> tuple[ServerState, Record, Record | None]:
         """The new state, and what is recorded of the clients and of the server. Without a single usable update the model stays."""
@@ -225,12 +214,6 @@ def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     if len(kept) == len(replies):
         return _Fitted(replies, rows, gram)
     return _Fitted([replies[i] for i in kept.tolist()], rows[kept], gram[kept][:, kept])
-
-
-def _initial_model(config: Config, federation: Federation, trainer: Trainer[Any]) -> FlatModel:
-    with seeded_global_generator(config.seed, "initialisation"):
-        split = build_model(config.model.name, federation.shape, federation.classes)
-        return FlatModel(trainer.module(split), trainer.group_of)
 
 
 def build_federation(config: Config) -> Federation:

@@ -3,6 +3,7 @@
 import json
 import platform
 from collections.abc import Callable
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,17 +43,18 @@ def run(
         note(_skipped(skipped))
     if federation.target is None and not any(len(client.test) for client in federation.clients):
         note("no client has test data: raise data.test")
-    experiment = Experiment(config, federation)
-    state, records = folder.restore(experiment)
-    for record in records:
-        observe(record)
-    if not records:
-        records.append(folder.keep(experiment, state, experiment.untrained(state)))
-        observe(records[-1])
-    while state.round < config.rounds:
-        state, record = experiment.advance(state)
-        records.append(folder.keep(experiment, state, record))
-        observe(records[-1])
+    experiment = Experiment(config, federation, note=note)
+    with closing(experiment.engine):
+        state, records = folder.restore(experiment)
+        for record in records:
+            observe(record)
+        if not records:
+            records.append(folder.keep(experiment, state, experiment.untrained(state)))
+            observe(records[-1])
+        while state.round < config.rounds:
+            state, record = experiment.advance(state)
+            records.append(folder.keep(experiment, state, record))
+            observe(records[-1])
     return folder.finish(records, len(federation.clients))
 
 
@@ -126,11 +128,11 @@ class RunFolder:
                 f"the checkpoint in {self._out / CHECKPOINT} is of round {checkpoint.state.round}, but the run has {self._config.rounds}; "
                 "start it in another folder"
             )
-        experiment.engine.restore_states(checkpoint.clients)
+        experiment.engine.states.restore(checkpoint.clients)
         lines = self._lines(checkpoint.state.round + 1)
         records = self._records(lines)
         write_atomically(self._out / METRICS, b"".join(lines))
-        return checkpoint.state, records
+        return checkpoint.state.to(experiment.federation.device), records
 
     def _lines(self, count: int) -> list[bytes]:
         path = self._out / METRICS
@@ -156,7 +158,7 @@ class RunFolder:
         line = to_json(record)
         with (self._out / METRICS).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        self._checkpoint.save(state, experiment.engine.changed_states(), self._config.hash())
+        self._checkpoint.save(state, experiment.engine.states, self._config.hash())
         return json.loads(line)  # type: ignore[no-any-return]
 
     def finish(self, records: list[Record], clients: int) -> dict[str, Any]:

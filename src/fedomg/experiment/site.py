@@ -1,31 +1,37 @@
 """Where the data are: training phases go to the method's trainer, views to evaluation."""
 
+import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedomg import methods
+from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, ClientState, Reply, Tally
 from fedomg.core.rng import Streams, seeded_global_generator
 from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
+from fedomg.data.packing import pack, unpack
+from fedomg.engine.worker import Blueprint
+from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, POOLED, VALIDATION, VIEW, tally
 from fedomg.local.loop import Task, Visit
-from fedomg.local.trainer import BufferPolicy, Predictor, Trainer, load
+from fedomg.local.trainer import Predictor, Trainer, load
+from fedomg.models import build_model
 
 
 class LocalSite:
     """Serves every client of a federation with one model to work in."""
 
-    def __init__(
-        self, trainer: Trainer[Any], federation: Federation, task: Task, seed: int, buffers: BufferPolicy, batch_size: int
-    ) -> None:
+    def __init__(self, config: Config, federation: Federation, trainer: Trainer[Any]) -> None:
+        self.model = initial_model(config, federation, trainer)
+        self._task = Task(self.model, config.local, config.rounds)
         self._trainer = trainer
         self._clients = {client.id: client for client in federation.everyone}
-        self._task = task
-        self._seed = seed
-        self._buffers: BufferPolicy = buffers
-        self._batch_size = batch_size
+        self._seed = config.seed
+        self._buffers = config.server.buffers
+        self._batch_size = config.evaluate.batch_size
 
     def handle(self, phase: str, client: int, broadcast: Broadcast, state: ClientState, row: Tensor | None) -> tuple[Reply, ClientState]:
         streams = Streams(self._seed, broadcast.round, phase, client)
@@ -70,3 +76,22 @@ class LocalSite:
 
 def _examples(phase: str, client: Client) -> Examples:
     return client.validation if phase == VALIDATION else client.test
+
+
+def initial_model(config: Config, federation: Federation, trainer: Trainer[Any]) -> FlatModel:
+    with seeded_global_generator(config.seed, "initialisation"):
+        split = build_model(config.model.name, federation.shape, federation.classes)
+        return FlatModel(trainer.module(split).to(federation.device), trainer.group_of)
+
+
+def blueprint(config: Config, federation: Federation) -> Blueprint:
+    """What another process makes the same site from."""
+    plain, tensors = pack(federation)
+    return Blueprint(f"{__name__}:rebuild", json.dumps({"config": config.table(), "federation": plain}), tensors)
+
+
+def rebuild(configuration: str, tensors: Tensors) -> LocalSite:
+    described = json.loads(configuration)
+    config = make_config(described["config"])
+    method = methods.build(config.method, config.local, config.aggregator)
+    return LocalSite(config, unpack(described["federation"], tensors), method.trainer)

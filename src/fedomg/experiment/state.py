@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from fedomg.core.params import Tensors
+
+PARTS = ("buffers", "optimizer", "coordinator", "aggregator")
 
 
 @dataclass(frozen=True)
@@ -15,3 +18,7 @@ class ServerState:
     optimizer: Tensors = field(default_factory=dict)
     coordinator: Tensors = field(default_factory=dict)
     aggregator: Tensors = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> "ServerState":
+        parts = {name: {key: tensor.to(device) for key, tensor in getattr(self, name).items()} for name in PARTS}
+        return ServerState(self.round, self.shared.to(device), **parts)

@@ -27,7 +27,7 @@ def class_features(visit: Visit) -> ClassFeatures:
     sums, squares = torch.zeros(0), torch.zeros(visit.classes)
     counts = torch.bincount(visit.client.train.labels, minlength=visit.classes).float()
     with torch.no_grad():
-        for _, (inputs, labels) in visit.client.train.in_order(BATCH_SIZE):
+        for inputs, labels in visit.client.train.in_order(BATCH_SIZE):
             features = model.body(inputs)
             if not len(sums):
                 sums = torch.zeros(visit.classes, features.shape[1])

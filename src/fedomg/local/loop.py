@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from fedomg.core.params import FlatModel, Group
@@ -44,6 +46,19 @@ class Visit:
         return len(self.client.train.dataset.class_names)
 
 
+Loss = Callable[[Visit, list[Batch]], Tensor]
+"""The loss of one step, to be differentiated."""
+
+
+def cross_entropy(visit: Visit, batches: list[Batch]) -> Tensor:
+    """The mean over the first batch."""
+    inputs, labels = batches[0]
+    return F.cross_entropy(visit.model.module(inputs), labels)
+
+
+Term = Callable[[Tensor], Tensor]
+"""What the shared parameters add to their own gradient, as vectors."""
+
 Gradient = Callable[[Visit, list[Batch]], Tensor]
 """Adds the gradient of one step to the zeroed gradient vectors and returns the loss, detached."""
 
@@ -52,12 +67,15 @@ Gradient = Callable[[Visit, list[Batch]], Tensor]
 class Stage:
     """A stretch of local training: which groups move, along which gradient, for how long.
 
+    The gradient is that of the loss, plus the term; a method that computes it otherwise gives `gradient` in place of both.
     `epochs`, `steps` and `lr` are those of the configuration where they are None. A `plain` stage is SGD at a constant rate, without
     momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
     shuffles of the client's examples. Stages of different name remember different optimizers.
     """
 
-    gradient: Gradient
+    loss: Loss = cross_entropy
+    term: Term | None = None
+    gradient: Gradient | None = None
     groups: tuple[Group, ...] = (Group.SHARED, Group.PERSONAL)
     epochs: int | None = None
     steps: int | None = None
@@ -84,18 +102,28 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     trained = [group for group in stage.groups if len(model.values[group])]
     optimizer = _open_optimizer(stage, options, model, trained, state)
     steps, batches = _batches(stage, visit)
-    total, distance = torch.zeros(()), 0.0
+    gradient = stage.gradient or partial(descend, stage)
+    total, distance = torch.zeros((), device=model.shared.device), 0.0
     for step, pieces in enumerate(batches):
         distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
         for group in trained:
             model.gradients[group].zero_()
-        total += stage.gradient(visit, pieces)
+        total += gradient(visit, pieces)
         if options.clip is not None:
             torch.nn.utils.clip_grad_norm_([model.values[group] for group in trained], options.clip)
         optimizer.step()
     if not steps:
         return Progress(), {}
     return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained)
+
+
+def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
+    """Adds the gradient of the stage's loss and term to the gradient vectors; returns the loss, detached."""
+    loss = stage.loss(visit, batches)
+    loss.backward()
+    if stage.term is not None:
+        visit.model.gradients[Group.SHARED].add_(stage.term(visit.model.shared))
+    return loss.detach()
 
 
 def _options(stage: Stage, visit: Visit) -> LocalOptions:
@@ -124,7 +152,8 @@ def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
 def _endless(examples: Examples, size: int, per_epoch: int, draw: Generator) -> Iterator[Batch]:
     """The batches of one shuffled pass after another."""
     while True:
-        for positions in torch.randperm(len(examples), generator=draw).split(size)[:per_epoch]:
+        order = torch.randperm(len(examples), generator=draw).to(examples.indices.device)
+        for positions in order.split(size)[:per_epoch]:
             yield examples.batch(positions)
 
 
@@ -136,9 +165,9 @@ def _open_optimizer(
     vectors = [model.values[group] for group in groups]
     optimizer: torch.optim.Optimizer
     if options.optimizer == "adam":
-        optimizer = torch.optim.Adam(vectors, _rate(stage, options), weight_decay=options.weight_decay)
+        optimizer = torch.optim.Adam(vectors, _rate(stage, options), weight_decay=options.weight_decay, fused=True)
     else:
-        optimizer = torch.optim.SGD(vectors, _rate(stage, options), momentum=options.momentum, weight_decay=options.weight_decay)
+        optimizer = torch.optim.SGD(vectors, _rate(stage, options), options.momentum, weight_decay=options.weight_decay, fused=True)
     for group in groups:
         prefix = _slot(stage, group)
         kept = {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}

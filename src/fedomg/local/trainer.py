@@ -10,7 +10,6 @@ from fedomg.core.params import Group, Tensors, clone
 from fedomg.core.records import ClientState, Reply
 from fedomg.local.loop import Progress, Stage, Visit, train
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.models.split import SplitModel
 
 PERSONAL = "personal"
@@ -45,7 +44,7 @@ class Trainer(Generic[OptionsT]):
         return {}
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        return (Stage(cross_entropy),)
+        return (Stage(),)
 
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         """What the reply says of the trained model, beside the update."""

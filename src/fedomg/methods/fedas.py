@@ -18,9 +18,8 @@ from fedomg.core.params import Group, Tensors
 from fedomg.core.records import ClientState, Reply
 from fedomg.data.examples import Batch
 from fedomg.local.features import class_features
-from fedomg.local.loop import Progress, Stage, Visit
+from fedomg.local.loop import Progress, Stage, Visit, cross_entropy
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import Trainer, load
 from fedomg.methods.method import Entry
 from fedomg.models.split import SplitModel
@@ -48,7 +47,7 @@ class FedAs(Trainer[FedAsOptions]):
         load(visit)
         align = partial(_align, old=old)
         options = self.options
-        return Stage(align, (Group.SHARED,), epochs=options.align_epochs, lr=options.align_lr, name="align"), Stage(cross_entropy)
+        return Stage(align, groups=(Group.SHARED,), epochs=options.align_epochs, lr=options.align_lr, name="align"), Stage()
 
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         return {FISHER: _fisher_trace(visit, self.options.batch_size)}
@@ -76,8 +75,7 @@ def _align(visit: Visit, batches: list[Batch], old: Tensor) -> Tensor:
     assert isinstance(model, SplitModel)
     distances = (model.body(inputs) - old[labels]).square().mean(dim=1)
     loss: Tensor = (distances / torch.bincount(labels, minlength=len(old))[labels]).sum()
-    loss.backward()
-    return loss.detach()
+    return loss
 
 
 def _fisher_trace(visit: Visit, batch_size: int) -> Tensor:
@@ -86,10 +84,10 @@ def _fisher_trace(visit: Visit, batch_size: int) -> Tensor:
     visit.model.train_only(groups)
     visit.model.module.eval()
     total = torch.zeros((), dtype=torch.float64)
-    for _, batch in visit.client.train.in_order(batch_size):
+    for batch in visit.client.train.in_order(batch_size):
         for group in groups:
             visit.model.gradients[group].zero_()
-        cross_entropy(visit, [batch])
+        cross_entropy(visit, [batch]).backward()
         total += sum(visit.model.gradients[group].double().square().sum() for group in groups)
     return total
 

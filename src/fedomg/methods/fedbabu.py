@@ -11,7 +11,6 @@ from pydantic import Field
 from fedomg.core.params import Group
 from fedomg.local.loop import Stage, Visit, train
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Entry
 
@@ -28,7 +27,7 @@ class FedBabu(Trainer[FedBabuOptions]):
 
     def personalise(self, visit: Visit) -> None:
         everything = (Group.SHARED, Group.FROZEN)
-        train(Stage(cross_entropy, everything, epochs=self.options.finetune_epochs, plain=True, name="finetune"), visit, {})
+        train(Stage(groups=everything, epochs=self.options.finetune_epochs, plain=True, name="finetune"), visit, {})
 
 
 METHOD = Entry(

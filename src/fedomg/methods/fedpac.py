@@ -19,9 +19,8 @@ from fedomg.core.params import Group, Tensors
 from fedomg.core.records import Reply
 from fedomg.data.examples import Batch
 from fedomg.local.features import ClassFeatures, class_features
-from fedomg.local.loop import Progress, Stage, Visit
+from fedomg.local.loop import Progress, Stage, Visit, cross_entropy
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import PERSONAL, Trainer
 from fedomg.methods.method import Entry
 from fedomg.models.split import SplitModel
@@ -50,18 +49,17 @@ class FedPac(Trainer[FedPacOptions]):
         return statistics(class_features(visit))
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        head = Stage(cross_entropy, (Group.PERSONAL,), epochs=self.options.head_epochs, lr=self.options.head_lr, name="head")
-        return head, Stage(self._body_gradient, (Group.SHARED,))
+        head = Stage(groups=(Group.PERSONAL,), epochs=self.options.head_epochs, lr=self.options.head_lr, name="head")
+        return head, Stage(self._body_loss, groups=(Group.SHARED,))
 
-    def _body_gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
+    def _body_loss(self, visit: Visit, batches: list[Batch]) -> Tensor:
         if PROTOTYPES not in visit.broadcast.extras or not self.options.prototype_weight:
             return cross_entropy(visit, batches)
         (inputs, labels), *_ = batches
         model = split(visit.model.module)
         features = model.body(inputs)
         loss = F.cross_entropy(model.head(features), labels)
-        (loss + self.options.prototype_weight * self._distance(visit, features, labels)).backward()
-        return loss.detach()
+        return loss + self.options.prototype_weight * self._distance(visit, features, labels)
 
     def _distance(self, visit: Visit, features: Tensor, labels: Tensor) -> Tensor:
         """Classes of which no client of the last round has sent a prototype do not pull."""

@@ -8,12 +8,9 @@ instead; its gradient is undefined where training starts, and it is not offered 
 from collections.abc import Sequence
 
 from pydantic import Field
-from torch import Tensor
 
-from fedomg.data.examples import Batch
 from fedomg.local.loop import Stage, Visit
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import add_pull, cross_entropy
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Entry
 
@@ -24,12 +21,8 @@ class FedProxOptions(LocalOptions):
 
 class FedProx(Trainer[FedProxOptions]):
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        return (Stage(self._gradient),)
-
-    def _gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
-        loss = cross_entropy(visit, batches)
-        add_pull(visit, self.options.mu)
-        return loss
+        received = visit.broadcast.shared
+        return (Stage(term=lambda values: self.options.mu * (values - received)),)
 
 
 METHOD = Entry("fedprox", "a pull to the received model while training", "Li et al., MLSys 2020", local=FedProxOptions, trainer=FedProx)

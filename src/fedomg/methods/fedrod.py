@@ -44,17 +44,16 @@ class FedRod(Trainer[LocalOptions]):
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
         counts = torch.bincount(visit.client.train.labels, minlength=visit.classes)
-        return (Stage(partial(self._gradient, log_counts=counts.log())),)
+        return (Stage(partial(self._loss, log_counts=counts.log())),)
 
-    def _gradient(self, visit: Visit, batches: list[Batch], log_counts: Tensor) -> Tensor:
+    def _loss(self, visit: Visit, batches: list[Batch], log_counts: Tensor) -> Tensor:
         (inputs, labels), *_ = batches
         model = _two_heads(visit)
         features = model.body(inputs)
         shared = model.head(features)
         balanced = F.cross_entropy(shared + log_counts, labels)
         empirical = F.cross_entropy(shared.detach() + model.personal(features.detach()), labels)
-        (balanced + empirical).backward()
-        return balanced.detach()
+        return balanced + empirical - empirical.detach()  # what is reported is the shared head's loss
 
     def predictor(self, visit: Visit) -> Predictor:
         model = _two_heads(visit)

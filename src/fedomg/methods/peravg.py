@@ -17,9 +17,8 @@ from torch import Tensor
 
 from fedomg.core.params import Group, clone
 from fedomg.data.examples import Batch
-from fedomg.local.loop import Stage, Visit, train
+from fedomg.local.loop import Stage, Visit, cross_entropy, train
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Entry
 
@@ -38,7 +37,7 @@ class PerAvg(Trainer[PerAvgOptions]):
         return self.options.lr if self.options.alpha is None else self.options.alpha
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        return (Stage(self._gradient, orders=2 if self.options.variant == "fo" else 3),)
+        return (Stage(gradient=self._gradient, orders=2 if self.options.variant == "fo" else 3),)
 
     def _gradient(self, visit: Visit, batches: list[Batch]) -> Tensor:
         """The gradient after an inner step on the second batch; `hf` corrects it on the third."""
@@ -47,16 +46,17 @@ class PerAvg(Trainer[PerAvgOptions]):
         start = values.clone()
         if self._alpha:
             with _leaving_no_trace(visit):
-                cross_entropy(visit, [inner])
+                cross_entropy(visit, [inner]).backward()
             values.sub_(gradient, alpha=self._alpha)
             gradient.zero_()
         loss = cross_entropy(visit, [outer])
+        loss.backward()
         if third:
             along = gradient.clone()
             curved = self._difference(visit, start, along, third)
             gradient.copy_(along).sub_(curved, alpha=self._alpha)
         values.copy_(start)
-        return loss
+        return loss.detach()
 
     def _difference(self, visit: Visit, start: Tensor, along: Tensor, batches: list[Batch]) -> Tensor:
         """The Hessian at `start` times `along`."""
@@ -66,12 +66,12 @@ class PerAvg(Trainer[PerAvgOptions]):
             values.copy_(start).add_(along, alpha=sign * delta)
             gradient.zero_()
             with _leaving_no_trace(visit):
-                cross_entropy(visit, batches)
+                cross_entropy(visit, batches).backward()
             ends.append(gradient.clone())
         return (ends[0] - ends[1]) / (2 * delta)
 
     def personalise(self, visit: Visit) -> None:
-        train(Stage(cross_entropy, steps=1, lr=self._alpha, plain=True, name="personalise"), visit, {})
+        train(Stage(steps=1, lr=self._alpha, plain=True, name="personalise"), visit, {})
 
 
 @contextmanager

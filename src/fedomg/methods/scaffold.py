@@ -15,12 +15,10 @@ from pydantic import model_validator
 from torch import Tensor
 
 from fedomg.core.errors import UserError
-from fedomg.core.params import Group, Tensors
+from fedomg.core.params import Tensors
 from fedomg.core.records import ClientState, Reply
-from fedomg.data.examples import Batch
 from fedomg.local.loop import Progress, Stage, Visit
 from fedomg.local.options import LocalOptions
-from fedomg.local.terms import cross_entropy
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Entry
 from fedomg.omg import combine
@@ -41,13 +39,7 @@ class ScaffoldOptions(LocalOptions):
 class Scaffold(Trainer[ScaffoldOptions]):
     def stages(self, visit: Visit) -> Sequence[Stage]:
         correction = visit.broadcast.extras[CONTROL] - _own(visit)
-
-        def corrected(visit: Visit, batches: list[Batch]) -> Tensor:
-            loss = cross_entropy(visit, batches)
-            visit.model.gradients[Group.SHARED].add_(correction)
-            return loss
-
-        return (Stage(corrected),)
+        return (Stage(term=lambda values: correction),)
 
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         return {DISTANCE: torch.tensor(progress.distance, dtype=torch.float64)}

@@ -1,0 +1,52 @@
+"""Opens the engine that a configuration asks for."""
+
+import os
+from functools import partial
+from typing import Any
+
+import torch
+
+from fedomg.core.errors import UserError
+from fedomg.data.federation import Federation
+from fedomg.engine.auto import AutoEngine
+from fedomg.engine.base import Engine
+from fedomg.engine.inline import InlineEngine
+from fedomg.engine.pool import Note, PoolEngine
+from fedomg.engine.states import ClientStates
+from fedomg.experiment.config import Config
+from fedomg.experiment.sampling import cohort_size
+from fedomg.experiment.site import LocalSite, blueprint
+from fedomg.local.trainer import Trainer
+
+
+def open_engine(config: Config, federation: Federation, trainer: Trainer[Any], parameters: int, note: Note) -> Engine:
+    options, states = config.engine, ClientStates()
+    rows = cohort_size(len(federation.clients), config.server.participation)
+    workers = min(rows, cores() if options.workers == "auto" else options.workers)
+    start_pool = partial(_pool, config, federation, parameters, rows, workers, states, note)
+    if options.name == "pool" or (options.name == "auto" and options.workers != "auto" and workers > 1):
+        return start_pool()
+    inline = InlineEngine(LocalSite(config, federation, trainer), parameters, states, federation.device)
+    if options.name == "inline" or workers == 1 or federation.device.type != "cpu":
+        return inline
+    return AutoEngine(inline, start_pool, note)
+
+
+def _pool(config: Config, federation: Federation, parameters: int, rows: int, workers: int, states: ClientStates, note: Note) -> PoolEngine:
+    sizes = {client.id: len(client.train) + len(client.test) for client in federation.everyone}
+    return PoolEngine(blueprint(config, federation), parameters, rows, sizes, workers, states, note)
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device_of(name: str) -> torch.device:
+    """The device, where this machine has it."""
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f'engine.device = "{name}": torch finds no CUDA device here; set it to "cpu", or install a CUDA build of torch')
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f'engine.device = "{name}": this machine has {torch.cuda.device_count()} CUDA devices, numbered from 0')
+    return device
