@@ -1,20 +1,20 @@
 """The one local training loop: it owns batches, schedule, clipping, BatchNorm mode, optimizers and generators."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Tensor
 
 from fedomg.core.params import FlatModel, Group
 from fedomg.core.records import Broadcast, ClientState
 from fedomg.core.rng import Streams
-from fedomg.data.examples import Batch, Examples
+from fedomg.data.examples import Batch
 from fedomg.data.federation import Client
+from fedomg.local.batches import plan
 from fedomg.local.options import LocalOptions
 
 
@@ -70,7 +70,7 @@ class Stage:
     The gradient is that of the loss, plus the term; a method that computes it otherwise gives `gradient` in place of both.
     `epochs`, `steps` and `lr` are those of the configuration where they are None. A `plain` stage is SGD at a constant rate, without
     momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
-    shuffles of the client's examples. Stages of different name remember different optimizers.
+    shuffles of the client's examples, or one from each domain. Stages of different name remember different optimizers.
     """
 
     loss: Loss = cross_entropy
@@ -81,6 +81,7 @@ class Stage:
     steps: int | None = None
     lr: float | None = None
     orders: int = 1
+    by_domain: bool = False
     plain: bool = False
     name: str = "fit"
 
@@ -101,14 +102,15 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     model.train_only(stage.groups)
     trained = [group for group in stage.groups if len(model.values[group])]
     optimizer = _open_optimizer(stage, options, model, trained, state)
-    steps, batches = _batches(stage, visit)
+    steps, drawn = plan(stage, visit)
     gradient = stage.gradient or partial(descend, stage)
     total, distance = torch.zeros((), device=model.shared.device), 0.0
-    for step, pieces in enumerate(batches):
+    for step, batches in enumerate(drawn):
         distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
         for group in trained:
             model.gradients[group].zero_()
-        total += gradient(visit, pieces)
+        with options.arithmetic(model.shared.device):
+            total += gradient(visit, [visit.client.train.batch(positions) for positions in batches])
         if options.clip is not None:
             torch.nn.utils.clip_grad_norm_([model.values[group] for group in trained], options.clip)
         optimizer.step()
@@ -128,33 +130,8 @@ def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
 
 def _options(stage: Stage, visit: Visit) -> LocalOptions:
     options = visit.task.options
-    return LocalOptions(lr=options.lr, batch_size=options.batch_size, drop_last=options.drop_last) if stage.plain else options
-
-
-def _batches(stage: Stage, visit: Visit) -> tuple[int, Iterator[list[Batch]]]:
-    """The number of steps, and the batches of each.
-
-    The last partial batch is dropped, unless the client would have none without it: one that holds fewer
-    examples than a batch still learns. A batch of one is of no use to BatchNorm.
-    """
-    options, examples = visit.task.options, visit.client.train
-    whole, rest = divmod(len(examples), options.batch_size)
-    partial = rest > 0 and (whole == 0 or not options.drop_last) and not (rest == 1 and visit.model.has_batchnorm)
-    per_epoch = whole + partial
-    if not per_epoch:
-        return 0, iter(())
-    steps = per_epoch * stage.epochs if stage.epochs is not None else stage.steps or options.steps or per_epoch * options.epochs
-    draws = [visit.streams.generator(f"batches/{stage.name}/{order}") for order in range(stage.orders)]
-    orders = [_endless(examples, options.batch_size, per_epoch, draw) for draw in draws]
-    return steps, (list(pieces) for pieces in islice(zip(*orders, strict=True), steps))
-
-
-def _endless(examples: Examples, size: int, per_epoch: int, draw: Generator) -> Iterator[Batch]:
-    """The batches of one shuffled pass after another."""
-    while True:
-        order = torch.randperm(len(examples), generator=draw).to(examples.indices.device)
-        for positions in order.split(size)[:per_epoch]:
-            yield examples.batch(positions)
+    kept = ("lr", "batch_size", "drop_last", "precision")
+    return LocalOptions(**{key: getattr(options, key) for key in kept}) if stage.plain else options
 
 
 def _open_optimizer(
