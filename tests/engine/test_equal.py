@@ -1,0 +1,65 @@
+"""Every engine computes the same bits, for every method: one test that a new method joins by being registered."""
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+from tests.support import TINY
+
+from fedomg import methods
+from fedomg.core.params import Tensors
+from fedomg.experiment.config import Config, make_config
+from fedomg.experiment.experiment import Experiment, build_federation
+from fedomg.experiment.state import PARTS, ServerState
+
+# With the matching rule where the method composes: what the clients do is the same without it, and the records say more with it.
+NAMES = [name + methods.OMG_SUFFIX * entry.composes for name, entry in methods.ENTRIES.items()]
+PICTURES: dict[str, Any] = {"dataset": "tests.pictures:Pictures", "target": "blue", "model": {"name": "tiny_resnet"}}
+
+
+def _config(method: str, engine: str, **keys: Any) -> Config:
+    table = {**TINY, "data": {"validation": 0.25}, "rounds": 2, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, **keys}
+    return make_config({**table, "method": method, "engine": {"name": engine, "workers": 2}})
+
+
+def _run(config: Config) -> tuple[ServerState, list[str], dict[int, Tensors]]:
+    """The last state, the records but for the clock, what every client remembers."""
+    trial = Experiment(config, build_federation(config))
+    with closing(trial.engine):
+        state = trial.initial_state()
+        records = [trial.untrained(state)]
+        while state.round < config.rounds:
+            state, record = trial.advance(state)
+            records.append(record)
+        kept = {client.id: trial.engine.states.of(client.id) for client in trial.federation.everyone}
+    return state, [json.dumps({**record, "seconds": None}) for record in records], kept
+
+
+def _assert_same(found: Tensors, expected: Tensors) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def _assert_engines_agree(method: str, **keys: Any) -> None:
+    here, in_workers = (_run(_config(method, engine, **keys)) for engine in ("inline", "pool"))
+    assert torch.equal(in_workers[0].shared, here[0].shared)
+    for part in PARTS:
+        _assert_same(getattr(in_workers[0], part), getattr(here[0], part))
+    assert in_workers[1] == here[1]
+    assert in_workers[2].keys() == here[2].keys()
+    for client, state in here[2].items():
+        _assert_same(in_workers[2][client], state)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_workers_compute_the_same_bits(method: str) -> None:
+    _assert_engines_agree(method)
+
+
+def test_so_they_do_with_state_momentum_and_local_buffers() -> None:
+    local = {"lr": 0.05, "batch_size": 4, "momentum": 0.9, "optimizer_state": "persistent"}
+    server = {"momentum": 0.5, "buffers": "local", "participation": 0.5}
+    _assert_engines_agree("fedrod", local=local, server=server, data={"partition": "iid", "clients": 5}, rounds=3)
