@@ -85,6 +85,7 @@ def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PoolEng
 def healthy(unharmed: tuple[PoolEngine, Path]) -> PoolEngine:
     engine, folder = unharmed
     (folder / "served").unlink(missing_ok=True)
+    engine.states.restore({})
     return engine
 
 
