@@ -4,7 +4,7 @@ import torch
 from fedomg.core.errors import UserError
 from fedomg.data.dataset import TEST, TRAIN, Dataset
 from fedomg.data.examples import Examples
-from fedomg.data.federation import Federation, Shares, by_domain
+from fedomg.data.federation import Federation, Shares, by_domain, pooled
 
 
 def _dataset(split: bool = False) -> Dataset:
@@ -92,3 +92,16 @@ def test_bytes_are_scaled_and_normalised() -> None:
 def test_floats_are_used_as_they_are() -> None:
     dataset = _dataset()
     assert torch.equal(Examples(dataset, torch.tensor([5, 7])).batch(torch.tensor([1])).inputs, torch.tensor([[7.0]]))
+
+
+def test_one_client_can_hold_what_all_sources_hold() -> None:
+    federation = by_domain(_dataset(), "b", 2, Shares(validation=0.25, test=0.25), seed=0)
+    whole = pooled(federation)
+    (everyone,) = whole.clients
+    for part in ("train", "validation", "test"):
+        held = torch.cat([getattr(client, part).indices for client in federation.clients])
+        assert torch.equal(getattr(everyone, part).indices, held.sort().values)
+    assert federation.target is not None
+    assert whole.target is not None
+    assert whole.target.id == 1
+    assert torch.equal(whole.target.test.indices, federation.target.test.indices)

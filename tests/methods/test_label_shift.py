@@ -20,7 +20,7 @@ from fedomg.experiment.experiment import Experiment
 from fedomg.local.features import ClassFeatures
 from fedomg.local.loop import Task, Visit
 from fedomg.local.trainer import load
-from fedomg.methods.fedas import FisherTrace, _align
+from fedomg.methods.fedas import FedAsOptions, FisherTrace, _align
 from fedomg.methods.fedpac import head_weights, statistics, without_the_smallest
 from fedomg.methods.fedrod import TwoHeads
 from fedomg.models.linear import linear
@@ -446,8 +446,8 @@ def test_fisher_traces_are_weights_and_examples_the_fallback() -> None:
         extras = [{"fisher": torch.tensor(trace, dtype=torch.float64)} for trace in traces]
         return [Reply(c, samples=1 + c, extras=extra) for c, extra in enumerate(extras)]
 
-    assert FisherTrace().weights(replies(1.0, 3.0), {})[0].tolist() == [0.25, 0.75]
-    assert FisherTrace().weights(replies(0.0, 0.0), {})[0].tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert FisherTrace(FedAsOptions()).weights(replies(1.0, 3.0), {})[0].tolist() == [0.25, 0.75]
+    assert FisherTrace(FedAsOptions()).weights(replies(0.0, 0.0), {})[0].tolist() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_the_trace_is_the_sum_of_squared_gradient_norms_over_batches() -> None:

@@ -5,6 +5,7 @@ import torch
 
 from fedomg.core.params import Tensors
 from fedomg.core.records import Reply
+from fedomg.local.options import LocalOptions
 from fedomg.server.aggregator import Aggregator, merge_buffers
 from fedomg.server.diagnostics import agreement
 from fedomg.server.optimizer import ServerOptimizer
@@ -17,13 +18,13 @@ def _replies(*samples: int) -> list[Reply]:
 
 
 def test_weights_sum_to_one_over_the_replies() -> None:
-    assert Samples().weights(_replies(1, 3), {})[0].tolist() == [0.25, 0.75]
-    assert Uniform().weights(_replies(1, 3), {})[0].tolist() == [0.5, 0.5]
+    assert Samples(LocalOptions()).weights(_replies(1, 3), {})[0].tolist() == [0.25, 0.75]
+    assert Uniform(LocalOptions()).weights(_replies(1, 3), {})[0].tolist() == [0.5, 0.5]
 
 
 def test_the_mean_is_the_weighted_sum_of_the_rows() -> None:
     updates = torch.tensor([[4.0, 0.0], [0.0, 8.0]])
-    found, _ = Aggregator(Samples(), Mean()).direction(updates @ updates.T, updates, _replies(1, 3), {})
+    found, _ = Aggregator(Samples(LocalOptions()), Mean()).direction(updates @ updates.T, updates, _replies(1, 3), {})
     assert found.direction.tolist() == [1.0, 6.0]
 
 

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from fedomg.core.params import Tensors, nbytes
 
+FIT = "fit"
+"""The phase that trains. Any other asks clients for something that needs no training."""
+
 
 @dataclass(frozen=True)
 class Tally:

@@ -1,7 +1,7 @@
 """Who holds what: a data set dealt to clients, with one domain held out as the target where asked."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,17 @@ class Federation:
         clients = [Client(c.id, c.name, c.train.to(dataset), c.validation.to(dataset), c.test.to(dataset)) for c in self.everyone]
         target = None if self.target is None else clients.pop()
         return Federation(dataset, tuple(clients), target)
+
+
+def pooled(federation: Federation) -> Federation:
+    """All clients' data with one client, for methods that know no federation. The target stays held out."""
+
+    def together(parts: list[Examples]) -> Examples:
+        return Examples(federation.dataset, torch.cat([part.indices for part in parts]).sort().values)
+
+    clients, target = federation.clients, federation.target
+    parts = [together([getattr(client, part) for client in clients]) for part in ("train", "validation", "test")]
+    return Federation(federation.dataset, (Client(0, "all", *parts),), None if target is None else replace(target, id=1))
 
 
 @dataclass(frozen=True)

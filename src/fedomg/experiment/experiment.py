@@ -16,7 +16,7 @@ from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, Reply
 from fedomg.data.catalogue import load_dataset
 from fedomg.data.deal import deal
-from fedomg.data.federation import Federation
+from fedomg.data.federation import Federation, pooled
 from fedomg.engine.pool import Note
 from fedomg.experiment import evaluate
 from fedomg.experiment.config import Config
@@ -218,7 +218,8 @@ def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
 
 def build_federation(config: Config) -> Federation:
     dataset = load_dataset(config.dataset, config.data, config.seed)
-    return deal(dataset, config.target, config.data, config.seed)
+    federation = deal(dataset, config.target, config.data, config.seed)
+    return pooled(federation) if methods.parse(config.method).entry.kind == "centralised" else federation
 
 
 class _Clock:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedomg.core.params import Group, Tensors, clone
-from fedomg.core.records import ClientState, Reply
+from fedomg.core.records import FIT, ClientState, Reply
 from fedomg.local.loop import Progress, Stage, Visit, train
 from fedomg.local.options import LocalOptions
 from fedomg.models.split import SplitModel
@@ -43,6 +43,10 @@ class Trainer(Generic[OptionsT]):
         """What the reply says of the model as it was received, before any training."""
         return {}
 
+    def gather(self, phase: str, visit: Visit) -> Tensors:
+        """What the client says of the model as it was received, in a phase that trains nothing."""
+        raise NotImplementedError(f"{type(self).__name__} has no phase {phase!r}")
+
     def stages(self, visit: Visit) -> Sequence[Stage]:
         return (Stage(),)
 
@@ -57,6 +61,8 @@ class Trainer(Generic[OptionsT]):
     def run(self, phase: str, visit: Visit, buffers: BufferPolicy, row: Tensor | None) -> tuple[Reply, ClientState]:
         """Trains from the broadcast; writes the update into `row` and returns what the client remembers."""
         load(visit)
+        if phase != FIT:
+            return self._told(self.gather(phase, visit), visit), visit.state
         arrived = self.arrive(visit)
         progress, optimizers = self.fit(visit)
         model = visit.model
@@ -80,6 +86,10 @@ class Trainer(Generic[OptionsT]):
             usable=usable,
         )
         return reply, state if usable else visit.state  # a round that diverged leaves no trace in the client either
+
+    def _told(self, extras: Tensors, visit: Visit) -> Reply:
+        usable = all(bool(value.isfinite().all()) for value in extras.values())
+        return Reply(visit.client.id, samples=len(visit.client.train), extras=extras, usable=usable)
 
     def fit(self, visit: Visit) -> tuple[Progress, ClientState]:
         """All stages of local training on the loaded model; the loss is that of the last."""

@@ -55,9 +55,9 @@ def aggregator_options(name: str) -> type[AggregatorOptions]:
 
 def build(name: str, local: LocalOptions, combine: AggregatorOptions) -> Method:
     canonical, entry, _ = parse(name)
-    weighting = entry.weighting() if combine.weighting is None else WEIGHTINGS[combine.weighting]()
+    weighting = (entry.weighting if combine.weighting is None else WEIGHTINGS[combine.weighting])(local)
     rule: Rule = OMG(combine) if isinstance(combine, OMGOptions) else Mean()
-    return Method(canonical, entry.trainer(local), entry.coordinator(), Aggregator(weighting, rule))
+    return Method(canonical, entry.trainer(local), entry.coordinator(local), Aggregator(weighting, rule))
 
 
 def catalogue() -> list[dict[str, Any]]:

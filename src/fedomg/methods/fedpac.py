@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedomg.core.params import Group, Tensors
-from fedomg.core.records import Reply
+from fedomg.core.records import FIT, Reply
 from fedomg.data.examples import Batch
 from fedomg.local.features import ClassFeatures, class_features
 from fedomg.local.loop import Progress, Stage, Visit, cross_entropy
@@ -86,10 +86,10 @@ def statistics(found: ClassFeatures) -> Tensors:
     return {STATISTICS: weighted, VARIANCE: variance.clamp(min=0)}
 
 
-class FedPacCoordinator(Coordinator):
+class FedPacCoordinator(Coordinator[FedPacOptions]):
     def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
         head = {PERSONAL: state[f"{HEAD}{client}"]} if f"{HEAD}{client}" in state and phase != "view:global" else {}
-        trains = phase in ("fit", "view:adapted")
+        trains = phase in (FIT, "view:adapted")
         return head | {name: state[name] for name in (PROTOTYPES, COUNTS) if trains and name in state}
 
     def collect(self, phase: str, replies: Sequence[Reply], updates: Tensor | None, state: Tensors) -> Tensors:

@@ -15,7 +15,7 @@ from fedomg.server.weighting import Samples, Weighting
 class Method:
     name: str
     trainer: Trainer[Any]
-    coordinator: Coordinator
+    coordinator: Coordinator[Any]
     aggregator: Aggregator
 
 
@@ -33,6 +33,6 @@ class Entry:
     composes: bool = True
     local: type[LocalOptions] = LocalOptions
     trainer: Callable[[Any], Trainer[Any]] = Trainer
-    coordinator: Callable[[], Coordinator] = Coordinator
-    weighting: Callable[[], Weighting] = Samples
+    coordinator: Callable[[Any], Coordinator[Any]] = Coordinator
+    weighting: Callable[[Any], Weighting] = Samples
     personalised_every: int | Literal["last"] = 1

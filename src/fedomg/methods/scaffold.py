@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedomg.core.errors import UserError
 from fedomg.core.params import Tensors
-from fedomg.core.records import ClientState, Reply
+from fedomg.core.records import FIT, ClientState, Reply
 from fedomg.local.loop import Progress, Stage, Visit
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer
@@ -55,12 +55,12 @@ def _own(visit: Visit) -> Tensor:
     return visit.state.get(CONTROL, torch.zeros_like(visit.broadcast.shared))
 
 
-class ScaffoldCoordinator(Coordinator):
+class ScaffoldCoordinator(Coordinator[ScaffoldOptions]):
     def initial(self, clients: int, parameters: int) -> Tensors:
         return {CONTROL: torch.zeros(parameters), CLIENTS: torch.tensor(clients)}
 
     def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
-        return {CONTROL: state[CONTROL]} if phase in ("fit", "view:adapted") else {}
+        return {CONTROL: state[CONTROL]} if phase in (FIT, "view:adapted") else {}
 
     def collect(self, phase: str, replies: Sequence[Reply], updates: Tensor | None, state: Tensors) -> Tensors:
         assert updates is not None

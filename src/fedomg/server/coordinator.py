@@ -1,12 +1,13 @@
 """Everything on the server that is not the model: the phases of a round, what clients are sent beside the model."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from fedomg.core.options import Options
 from fedomg.core.params import Tensors
-from fedomg.core.records import Reply
+from fedomg.core.records import FIT, Reply
 
 
 class Phase(NamedTuple):
@@ -17,15 +18,24 @@ class Phase(NamedTuple):
     updates: bool = False
 
 
-class Coordinator:
-    """One exchange a round and nothing beside the model. A method overrides what it adds."""
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+class Coordinator(Generic[OptionsT]):
+    """One exchange a round and nothing beside the model. A method overrides what it adds.
+
+    `options` are the method's own, the keys of `[local]`.
+    """
+
+    def __init__(self, options: OptionsT) -> None:
+        self.options = options
 
     def initial(self, clients: int, parameters: int) -> Tensors:
         """The state before the first round, given how many clients there are and how long the shared vector is."""
         return {}
 
     def phases(self, round: int, cohort: Sequence[int]) -> Sequence[Phase]:
-        return (Phase("fit", cohort, updates=True),)
+        return (Phase(FIT, cohort, updates=True),)
 
     def extras(self, phase: str, client: int, state: Tensors) -> Tensors:
         """What this client is sent beside the model, in training phases and in views."""

@@ -1,22 +1,28 @@
 """How much each client counts in the reference aggregate."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedomg.core.options import Options
 from fedomg.core.params import Tensors
 from fedomg.core.records import Reply
 
 
-class Weighting(Protocol):
+class Weighting(ABC):
+    """Made from the method's own options, the keys of `[local]`."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @abstractmethod
     def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
         """Weights that sum to one over these replies (float64), and the state for the next round."""
-        ...
 
 
-class Samples:
+class Samples(Weighting):
     """By the number of training examples."""
 
     def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
@@ -24,11 +30,11 @@ class Samples:
         return counts / counts.sum(), state
 
 
-class Uniform:
+class Uniform(Weighting):
     """Every client the same."""
 
     def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
         return torch.full((len(replies),), 1 / len(replies), dtype=torch.float64), state
 
 
-WEIGHTINGS: dict[str, type[Samples] | type[Uniform]] = {"samples": Samples, "uniform": Uniform}
+WEIGHTINGS: dict[str, type[Weighting]] = {"samples": Samples, "uniform": Uniform}
