@@ -19,8 +19,9 @@ from fedomg.omg.presets import preset as named_preset
 from fedomg.omg.solver import Vector, Weights, check_kappa, check_reference
 
 BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
-_BLOCK_ELEMENTS = 1 << 19  # of the update matrix at a time: small beside one row of a model, large beside the cost of a call
-_NARROWEST_BLOCK, _WIDEST_BLOCK = 1024, 8192  # wider ones lose digits in float32
+_BLOCK_ELEMENTS = 1 << 19  # of the update matrix to a product
+_BATCH_ELEMENTS = 1 << 21  # and to a call: small beside one row of a model, large beside the cost of a call
+_NARROWEST_BLOCK, _WIDEST_BLOCK = 1024, 2048  # wider ones lose digits in float32
 
 
 def direction(
@@ -113,12 +114,10 @@ def gram_matrix(updates: Tensor) -> Tensor:
     """
     _check_updates(updates)
     with torch.no_grad():
-        if updates.device.type != "cpu":
-            return _gram_on_device(updates)
-        if updates.dtype == torch.float64:
-            return _gram_on_cpu(updates, torch.float64)
-        gram = _gram_on_cpu(updates, torch.float32)
-        return _gram_on_cpu(updates, torch.float64) if _leaves_float32(gram.diagonal(), updates) else gram
+        gram = _gram(updates, working := _working_dtype(updates))
+        if working == torch.float32 and updates.device.type == "cpu" and _leaves_float32(gram.diagonal(), updates):
+            return _gram(updates, torch.float64)
+        return gram
 
 
 def finite_rows(gram: Tensor) -> list[int]:
@@ -143,28 +142,24 @@ def combine(coefficients: Tensor, updates: Tensor) -> Tensor:
             if working == updates.dtype == result.dtype:
                 result.addmv_(rows.T, factors[first:end])
             else:
-                for block in _blocks(rows):
-                    result[block] += (factors[first:end] @ rows[:, block].to(working)).to(result.dtype)
+                width = max(1, _BATCH_ELEMENTS // len(rows))
+                for part, columns in zip(result.split(width), rows.split(width, dim=1), strict=True):
+                    part += (factors[first:end] @ columns.to(working)).to(result.dtype)
         return result
 
 
-def _gram_on_cpu(updates: Tensor, working: torch.dtype) -> Tensor:
+def _gram(updates: Tensor, working: torch.dtype) -> Tensor:
+    """Blocks of columns side by side, several to a batched product: faster than one product of the whole, and good to more digits."""
     updates = updates.detach()
-    total = np.zeros((len(updates), len(updates)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for block in _blocks(updates):
-            columns = updates[:, block].to(working).numpy()
-            total += columns @ columns.T  # NumPy calls BLAS syrk for this, half the work of a general product
-    return torch.from_numpy(total)
-
-
-def _gram_on_device(updates: Tensor) -> Tensor:
-    working = _working_dtype(updates)
-    total = torch.zeros(len(updates), len(updates), dtype=working, device=updates.device)
-    for block in _blocks(updates):
-        columns = updates[:, block].detach().to(working)
-        total += columns @ columns.T
-    return total.to("cpu").to(torch.float64)
+    exact = torch.float32 if updates.device.type == "mps" else torch.float64
+    total = torch.zeros(len(updates), len(updates), dtype=exact, device=updates.device)
+    width = min(max(_NARROWEST_BLOCK, _BLOCK_ELEMENTS // len(updates)), _WIDEST_BLOCK)
+    whole = updates.shape[1] // width
+    blocks = updates[:, : whole * width].unflatten(1, (whole, width)).transpose(0, 1)
+    for batch in (*blocks.split(max(1, _BATCH_ELEMENTS // (len(updates) * width))), updates[None, :, whole * width :]):
+        columns = batch.to(working)
+        total += (columns @ columns.mT).sum(0, dtype=exact)
+    return torch.tril(total).add_(torch.tril(total, -1).T).to("cpu").to(torch.float64)
 
 
 def _leaves_float32(squares: Tensor, updates: Tensor) -> bool:
@@ -186,13 +181,6 @@ def _working_dtype(updates: Tensor) -> torch.dtype:
 
 def _result_dtype(updates: Tensor) -> torch.dtype:
     return updates.dtype if updates.dtype in (torch.float32, torch.float64) else torch.float32
-
-
-def _blocks(updates: Tensor) -> Iterator[slice]:
-    """Blocks of columns."""
-    width = min(max(_NARROWEST_BLOCK, _BLOCK_ELEMENTS // len(updates)), _WIDEST_BLOCK)
-    for start in range(0, updates.shape[1], width):
-        yield slice(start, start + width)
 
 
 def _runs(coefficients: list[float]) -> Iterator[tuple[int, int]]:
