@@ -37,7 +37,7 @@ def train(message: Message, context: Context) -> Message:
     client = int(context.node_config["partition-id"])
     images, labels = (torch.from_numpy(np.load(f"{told['folder']}/{name}-{client}.npy")) for name in ("images", "labels"))
     model = build_model(told["model"], tuple(told["shape"]), 10)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=told["rate"])
     order = torch.randperm(len(labels))
@@ -79,7 +79,7 @@ def _round(grid: Grid, nodes: list[int], state: dict[str, torch.Tensor]) -> int:
     """FedAvg of equally large clients from the same weights as always; how many replied."""
     content = RecordDict({"arrays": ArrayRecord(state), "config": ConfigRecord({"round": 1})})
     replies = list(grid.send_and_receive([Message(content, node, MessageType.TRAIN) for node in nodes]))
-    arrays = [reply.content["arrays"].to_torch_state_dict() for reply in replies if not reply.has_error()]
+    arrays = [reply.content.array_records["arrays"].to_torch_state_dict() for reply in replies if not reply.has_error()]
     for name in state:
         torch.stack([found[name] for found in arrays]).mean(dim=0)
     return len(arrays)
