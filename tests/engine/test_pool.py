@@ -204,18 +204,19 @@ def _children(pid: int) -> list[int]:
     return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_and_no_shared_memory_outlive_a_run(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(("how", "rounds"), [(signal.SIGINT, 3), (signal.SIGINT, 0), (signal.SIGKILL, 3)])
+def test_no_process_and_no_shared_memory_outlive_a_run(tmp_path: Path, how: signal.Signals, rounds: int) -> None:
+    """After some rounds, and while the workers are starting."""
     config = write_toml(tmp_path / "long.toml", to_toml(_long_run()))
     out = tmp_path / "run"
     command = [sys.executable, "-c", "from fedomg.cli import main; main()", "run", str(config), "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True) as process:
         metrics = out / "metrics.jsonl"
         end = time.monotonic() + 60
-        while not (metrics.exists() and metrics.read_bytes().count(b"\n") > 3):
+        while len(_children(process.pid)) < 2 or (rounds and not (metrics.exists() and metrics.read_bytes().count(b"\n") > rounds)):
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             assert time.monotonic() < end
-            time.sleep(0.1)
+            time.sleep(0.05)
         family = _children(process.pid)
         assert len(family) >= 2
         os.kill(process.pid, how) if how == signal.SIGKILL else os.killpg(process.pid, how)

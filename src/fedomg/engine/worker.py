@@ -6,7 +6,10 @@ import shutil
 import signal
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,20 @@ class Blueprint:
     tensors: Tensors
 
 
+@contextmanager
+def _interrupts_kept_from_children() -> Iterator[None]:
+    """Ctrl-C reaches the engine's process, which then closes the pipes; a worker would die of it with a traceback, even while it starts."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would end the blocking
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def require_shared_memory(blueprint: Blueprint, more: int) -> None:
     """Says beforehand what would otherwise end in a bus error, in containers above all."""
     needed = nbytes({name: tensor for name, tensor in blueprint.tensors.items() if not tensor.is_shared()}) + more
@@ -52,7 +69,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, blueprint, board, matrix), name="fedomg worker", daemon=True)
-        self._process.start()
+        with _interrupts_kept_from_children():
+            self._process.start()
         theirs.close()
         self.client: int | None = None
         self.turn: object = None
@@ -105,25 +123,23 @@ class Worker:
 
 def serve(connection: Connection, blueprint: Blueprint, board: Tensor, matrix: Tensor) -> None:
     """Answers until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the engine's process, which then closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
-    try:
-        site: Site = import_object("site", blueprint.factory)(blueprint.configuration, blueprint.tensors)
-    except Exception:
-        connection.send_bytes(wire.encode({"error": traceback.format_exc()}, {}))
-        return
-    connection.send_bytes(wire.encode({}, {}))
-    common: Tensors = {}
-    while True:
+    with suppress(EOFError, OSError):
         try:
-            header, tensors = wire.decode(connection.recv_bytes())
-        except (EOFError, OSError):
+            site: Site = import_object("site", blueprint.factory)(blueprint.configuration, blueprint.tensors)
+        except Exception:
+            connection.send_bytes(wire.encode({"error": traceback.format_exc()}, {}))
             return
-        if not header:
-            common = tensors
-        else:
-            connection.send_bytes(_answer(site, header, {**common, **tensors}, board, matrix))
+        connection.send_bytes(wire.encode({}, {}))
+        common: Tensors = {}
+        while True:
+            header, tensors = wire.decode(connection.recv_bytes())
+            if not header:
+                common = tensors
+            else:
+                connection.send_bytes(_answer(site, header, {**common, **tensors}, board, matrix))
 
 
 def _leave_with_the_parent() -> None:
