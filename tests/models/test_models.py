@@ -20,6 +20,7 @@ GREY, COLOUR = (1, 28, 28), (3, 32, 32)
         ("mlp", GREY, 10, 199_210),
         ("linear", GREY, 10, 7_850),
         ("resnet18", COLOUR, 7, 11_180_103),
+        ("resnet50", COLOUR, 7, 23_522_375),
         ("mobilenet_v2", COLOUR, 1000, 3_504_872),
         ("tiny_resnet", GREY, 10, 77_754),
     ],
@@ -55,7 +56,8 @@ def test_every_model_trains_as_flat_vectors(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "normalised"), [("cnn", False), ("mlp", False), ("tiny_resnet", True), ("resnet18", True), ("mobilenet_v2", True)]
+    ("name", "normalised"),
+    [("cnn", False), ("mlp", False), ("tiny_resnet", True), ("resnet18", True), ("resnet50", True), ("mobilenet_v2", True)],
 )
 def test_which_models_normalise_their_batches(name: str, normalised: bool) -> None:
     assert FlatModel(build_model(name, COLOUR, 3), lambda name: Group.SHARED).has_batchnorm is normalised
@@ -77,7 +79,7 @@ def test_small_images_and_grey_ones() -> None:
 def test_names() -> None:
     assert known_model("resnet18") == "resnet18"
     assert known_model("mine:model") == "mine:model"
-    with pytest.raises(UserError, match=r'no model is called "resnet"; did you mean "resnet18"'):
+    with pytest.raises(UserError, match=r'no model is called "resnet"; did you mean "resnet50"'):
         known_model("resnet")
     with pytest.raises(UserError, match=r'"mine:" is no import path: write package\.module:name'):
         known_model("mine:")

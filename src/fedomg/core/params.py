@@ -44,7 +44,7 @@ class FlatModel:
         self.initial_values = {group: values.clone() for group, values in self.values.items()}
         self._fixed = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
         self.initial_buffers = clone(self.buffers)
-        self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+        self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in module.modules())
 
     @property
     def shared(self) -> Tensor:

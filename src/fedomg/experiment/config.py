@@ -18,20 +18,11 @@ from fedomg.data.catalogue import PUBLISHED, SOURCES, known_dataset, with_defaul
 from fedomg.data.options import DataOptions
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.local.options import LocalOptions
-from fedomg.models import known_model
+from fedomg.models.options import ModelOptions
 from fedomg.server.omg import OMGOptions, preset_defaults
 from fedomg.server.options import AggregatorOptions, ServerOptions
 
 Table = dict[str, Any]
-
-
-class ModelOptions(Options):
-    name: str = Field("cnn", description="which model, or package.module:name of your own")
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return known_model(name)
 
 
 class EngineOptions(Options):

@@ -15,6 +15,8 @@ from fedomg.experiment.config import Config, flat, load_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
 from fedomg.experiment.state import ServerState
+from fedomg.models.weights import NONE
+from fedomg.models.weights import find as find_weights
 
 METRICS, RESULT, CONFIG, CHECKPOINT = "metrics.jsonl", "result.json", "config.toml", "checkpoint"
 TABLES_IN_RESULT = ("selection", "final", "selected", "best", "mean_last_10")
@@ -38,6 +40,8 @@ def run(
         for record in finished[0]:
             observe(record)
         return finished[1]
+    if config.model.weights != NONE:
+        find_weights(config.model.name, config.model.weights)  # before the data are read, which may take long
     federation = build_federation(config)
     if skipped := federation.dataset.skipped:
         note(_skipped(skipped))

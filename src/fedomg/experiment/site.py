@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedomg import methods
+from fedomg.core.errors import UserError
 from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, ClientState, Reply, Tally
 from fedomg.core.rng import Streams, seeded_global_generator
@@ -19,6 +20,7 @@ from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, POOLED, VA
 from fedomg.local.loop import Task, Visit
 from fedomg.local.trainer import Predictor, Trainer, load
 from fedomg.models import build_model
+from fedomg.models.freeze import freeze_batchnorm
 
 
 class LocalSite:
@@ -80,7 +82,9 @@ def _examples(phase: str, client: Client) -> Examples:
 
 def initial_model(config: Config, federation: Federation, trainer: Trainer[Any]) -> FlatModel:
     with seeded_global_generator(config.seed, "initialisation"):
-        split = build_model(config.model.name, federation.shape, federation.classes)
+        split = build_model(config.model.name, federation.shape, federation.classes, config.model.weights)
+        if config.model.frozen_batchnorm and not freeze_batchnorm(split):
+            raise UserError(f'model.frozen_batchnorm has no effect on model "{config.model.name}", which has no BatchNorm; remove it')
         return FlatModel(trainer.module(split).to(federation.device), trainer.group_of)
 
 

@@ -1,4 +1,4 @@
-"""torchvision's ResNet-18 and MobileNetV2, with random weights. torchvision is imported when one of them is built."""
+"""torchvision's ResNets and MobileNetV2, with random weights. torchvision is imported when one of them is built."""
 
 from torch import nn
 
@@ -9,8 +9,17 @@ from fedomg.models.split import SplitModel
 
 def resnet18(shape: tuple[int, ...], classes: int) -> SplitModel:
     """11,180,103 parameters with 7 classes. Its features have 512 dimensions."""
-    _require_colour("resnet18", shape)
-    network = torchvision("models").resnet18(weights=None, num_classes=classes)
+    return _resnet("resnet18", shape, classes)
+
+
+def resnet50(shape: tuple[int, ...], classes: int) -> SplitModel:
+    """23,522,375 parameters with 7 classes. Its features have 2048 dimensions."""
+    return _resnet("resnet50", shape, classes)
+
+
+def _resnet(name: str, shape: tuple[int, ...], classes: int) -> SplitModel:
+    _require_colour(name, shape)
+    network = getattr(torchvision("models"), name)(weights=None, num_classes=classes)
     head, network.fc = network.fc, nn.Identity()
     return SplitModel(network, head)
 
