@@ -235,8 +235,10 @@ def _unknown_key(key: str, options: type[BaseModel], prefix: tuple[str, ...], lo
     for part in location[:-1]:
         options = next(annotation for name, annotation in _tables(options) if name == part)
         prefix = (*prefix, part)
-    if prefix == ("aggregator",) and location[-1] in OMGOptions.model_fields:
-        return f'method "{method}" has no key "{key}"; it belongs to "{method}{methods.OMG_SUFFIX}"'
+    if method and prefix == ("aggregator",) and location[-1] in OMGOptions.model_fields:
+        composes = methods.parse(method).entry.composes
+        owner = f'"{method}{methods.OMG_SUFFIX}"' if composes else "the matching rule, with which it does not compose"
+        return f'method "{method}" has no key "{key}"; it belongs to {owner}'
     owners = [name for name, entry in methods.ENTRIES.items() if location[-1] in _keys(entry.local)] if prefix == ("local",) else []
     if owners:
         return f'method "{method}" has no key "{key}"; it belongs to ' + " or ".join(f'"{owner}"' for owner in owners)

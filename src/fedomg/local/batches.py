@@ -28,7 +28,8 @@ def plan(stage: "Stage", visit: "Visit") -> Plan:
     options = visit.task.options
     pools = _pools(stage, visit)
     lengths = [_batches_a_pass(len(pool), options.batch_size, options.drop_last, visit.model.has_batchnorm) for pool in pools]
-    if not all(lengths):
+    pools, lengths = [pool for pool, length in zip(pools, lengths, strict=True) if length], [length for length in lengths if length]
+    if not pools:
         return Plan(0, iter(()))
     a_pass = max(1, sum(lengths) // len(lengths))
     steps = a_pass * stage.epochs if stage.epochs is not None else stage.steps or options.steps or a_pass * options.epochs

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -62,6 +62,12 @@ Term = Callable[[Tensor], Tensor]
 Gradient = Callable[[Visit, list[Batch]], Tensor]
 """Adds the gradient of one step to the zeroed gradient vectors and returns the loss, detached."""
 
+Move = Callable[[list[Batch]], Tensor]
+"""Moves the model along the gradient of these batches, by the optimizer, and returns the loss."""
+
+Step = Callable[[Visit, list[Batch], Move], Tensor]
+"""One step of the loop: moves of which the model is the result, and their loss."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -70,12 +76,15 @@ class Stage:
     The gradient is that of the loss, plus the term; a method that computes it otherwise gives `gradient` in place of both.
     `epochs`, `steps` and `lr` are those of the configuration where they are None. A `plain` stage is SGD at a constant rate, without
     momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
-    shuffles of the client's examples, or one from each domain. Stages of different name remember different optimizers.
+    shuffles of the client's examples, or one from each domain. A step is one move along the gradient; a method that moves otherwise
+    gives `step`. Before step number `restart` the optimizer forgets. What is put into `memory` the client keeps. Stages of different
+    name remember different optimizers.
     """
 
     loss: Loss = cross_entropy
     term: Term | None = None
     gradient: Gradient | None = None
+    step: Step | None = None
     groups: tuple[Group, ...] = (Group.SHARED, Group.PERSONAL)
     epochs: int | None = None
     steps: int | None = None
@@ -83,6 +92,8 @@ class Stage:
     orders: int = 1
     by_domain: bool = False
     plain: bool = False
+    restart: int | None = None
+    memory: ClientState = field(default_factory=dict)
     name: str = "fit"
 
 
@@ -96,7 +107,7 @@ class Progress:
 
 
 def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, ClientState]:
-    """Runs one stage on the model in the visit's task; returns what the optimizer wants remembered."""
+    """Runs one stage on the model in the visit's task; returns what the stage and its optimizer want remembered."""
     options, model = _options(stage, visit), visit.model
     model.module.train()
     model.train_only(stage.groups)
@@ -104,19 +115,27 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
     optimizer = _open_optimizer(stage, options, model, trained, state)
     steps, drawn = plan(stage, visit)
     gradient = stage.gradient or partial(descend, stage)
-    total, distance = torch.zeros((), device=model.shared.device), 0.0
-    for step, batches in enumerate(drawn):
-        distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
+
+    def move(batches: list[Batch]) -> Tensor:
         for group in trained:
             model.gradients[group].zero_()
         with options.arithmetic(model.shared.device):
-            total += gradient(visit, [visit.client.train.batch(positions) for positions in batches])
+            loss = gradient(visit, batches)
         if options.clip is not None:
             torch.nn.utils.clip_grad_norm_([model.values[group] for group in trained], options.clip)
         optimizer.step()
+        return loss
+
+    total, distance = torch.zeros((), device=model.shared.device), 0.0
+    for step, drawn_now in enumerate(drawn):
+        distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
+        if step == stage.restart:
+            optimizer.state.clear()
+        batches = [visit.client.train.batch(positions) for positions in drawn_now]
+        total += move(batches) if stage.step is None else stage.step(visit, batches, move)
     if not steps:
-        return Progress(), {}
-    return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained)
+        return Progress(), stage.memory
+    return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained) | stage.memory
 
 
 def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:

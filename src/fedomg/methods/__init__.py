@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from fedomg.core.errors import UserError
 from fedomg.core.names import unknown_name
 from fedomg.local.options import LocalOptions
-from fedomg.methods import fedas, fedavg, fedbabu, fedpac, fedprox, fedrod, peravg, scaffold
+from fedomg.methods import erm, fedas, fedavg, fedbabu, fedpac, fedprox, fedrod, fish, fishr, peravg, scaffold
 from fedomg.methods.method import Entry, Method
 from fedomg.server.aggregator import Aggregator
 from fedomg.server.omg import OMG, OMGOptions
@@ -13,7 +13,7 @@ from fedomg.server.options import AggregatorOptions
 from fedomg.server.rules import Mean, Rule
 from fedomg.server.weighting import WEIGHTINGS
 
-_MODULES = (fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas)
+_MODULES = (fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas, erm, fish, fishr)
 ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in _MODULES}
 ALIASES = {"fedomg": "fedavg+omg"}
 OMG_SUFFIX = "+omg"
