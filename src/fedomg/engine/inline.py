@@ -15,6 +15,7 @@ class InlineEngine:
     def __init__(self, site: Site, parameters: int, states: ClientStates, device: torch.device) -> None:
         self.site = site
         self.states = states
+        self._device = device
         self._matrix = torch.empty(0, parameters, device=device)
 
     def matrix(self, rows: int) -> Tensor:
@@ -26,7 +27,7 @@ class InlineEngine:
         replies = []
         with one_thread():
             for position, client in enumerate(sorted(messages)):
-                before = self.states.of(client)
+                before = {name: tensor.to(self._device) for name, tensor in self.states.of(client).items()}
                 row = None if rows is None else rows[position]
                 try:
                     reply, after = self.site.handle(phase, client, messages[client], before, row)

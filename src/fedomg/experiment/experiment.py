@@ -122,7 +122,7 @@ class Experiment:
 
     def _diagnostics(self, fitted: "_Fitted", aggregate: Aggregate, step: Tensor) -> tuple[Record, Record]:
         found = aggregate.combination
-        products = (fitted.updates @ step).double()
+        products = (fitted.updates @ step).double().cpu()
         step_norm = float(torch.linalg.vector_norm(step, dtype=torch.float64))
         agreed = agreement(fitted.gram, products, step_norm)
         weights = [None] * len(fitted.replies) if found.weights is None else found.weights.tolist()

@@ -1,7 +1,8 @@
 """Which examples each step of local training sees."""
 
+import math
 from collections.abc import Iterator
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -9,6 +10,10 @@ from torch import Generator, Tensor
 
 if TYPE_CHECKING:
     from fedomg.local.loop import Stage, Visit
+
+
+AHEAD = 2**16
+"""How many positions are drawn at a time: they go to the device together, not batch by batch."""
 
 
 class Plan(NamedTuple):
@@ -34,8 +39,9 @@ def plan(stage: "Stage", visit: "Visit") -> Plan:
     a_pass = max(1, sum(lengths) // len(lengths))
     steps = a_pass * stage.epochs if stage.epochs is not None else stage.steps or options.steps or a_pass * options.epochs
     draws = [visit.streams.generator(f"batches/{stage.name}/{order}") for order in range(len(pools))]
-    passes = [_endless(pool, options.batch_size, length, draw) for pool, length, draw in zip(pools, lengths, draws, strict=True)]
-    return Plan(steps, (list(batches) for batches in islice(zip(*passes, strict=True), steps)))
+    shuffled = partial(_shuffled, size=options.batch_size, steps=steps, device=visit.client.train.indices.device)
+    passes = [shuffled(pool, length=length, draw=draw) for pool, length, draw in zip(pools, lengths, draws, strict=True)]
+    return Plan(steps, (list(batches) for batches in zip(*passes, strict=True)))
 
 
 def _pools(stage: "Stage", visit: "Visit") -> list[Tensor]:
@@ -53,7 +59,12 @@ def _batches_a_pass(examples: int, size: int, drop_last: bool, has_batchnorm: bo
     return whole + (rest > 0 and (whole == 0 or not drop_last) and not (rest == 1 and has_batchnorm))
 
 
-def _endless(pool: Tensor, size: int, length: int, draw: Generator) -> Iterator[Tensor]:
-    """The batches of one shuffled pass after another."""
-    while True:
-        yield from pool[torch.randperm(len(pool), generator=draw)].split(size)[:length]
+def _shuffled(pool: Tensor, size: int, length: int, steps: int, draw: Generator, device: torch.device) -> Iterator[Tensor]:
+    """As many batches as there are steps, of one shuffled pass after another."""
+    left = steps
+    while left:
+        passes = min(max(1, AHEAD // len(pool)), math.ceil(left / length))
+        drawn = torch.stack([pool[torch.randperm(len(pool), generator=draw)] for _ in range(passes)]).to(device)
+        batches = [batch for order in drawn for batch in order.split(size)[:length]][:left]
+        left -= len(batches)
+        yield from batches

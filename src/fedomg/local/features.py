@@ -24,13 +24,13 @@ def class_features(visit: Visit) -> ClassFeatures:
     model = visit.model.module
     assert isinstance(model, SplitModel)
     model.eval()
-    sums, squares = torch.zeros(0), torch.zeros(visit.classes)
     counts = torch.bincount(visit.client.train.labels, minlength=visit.classes).float()
+    sums, squares = counts.new_zeros(0), torch.zeros_like(counts)
     with torch.no_grad():
         for inputs, labels in visit.client.train.in_order(BATCH_SIZE):
             features = model.body(inputs)
             if not len(sums):
-                sums = torch.zeros(visit.classes, features.shape[1])
+                sums = counts.new_zeros(visit.classes, features.shape[1])
             sums.index_add_(0, labels, features)
             squares.index_add_(0, labels, features.square().sum(dim=1))
     present = counts.clamp(min=1)

@@ -74,7 +74,8 @@ def _align(visit: Visit, batches: list[Batch], old: Tensor) -> Tensor:
     model = visit.model.module
     assert isinstance(model, SplitModel)
     distances = (model.body(inputs) - old[labels]).square().mean(dim=1)
-    loss: Tensor = (distances / torch.bincount(labels, minlength=len(old))[labels]).sum()
+    alike = (labels.unsqueeze(1) == labels).sum(dim=1)  # examples of the same class in the batch
+    loss: Tensor = (distances / alike).sum()
     return loss
 
 
@@ -83,7 +84,7 @@ def _fisher_trace(visit: Visit, batch_size: int) -> Tensor:
     groups = (Group.SHARED, Group.PERSONAL)
     visit.model.train_only(groups)
     visit.model.module.eval()
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=visit.model.shared.device)
     for batch in visit.client.train.in_order(batch_size):
         for group in groups:
             visit.model.gradients[group].zero_()
@@ -96,7 +97,7 @@ class FisherTrace(Samples):
     """By the trace that each client reports; by examples where all are zero."""
 
     def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
-        traces = torch.stack([reply.extras[FISHER] for reply in replies]).double()
+        traces = torch.stack([reply.extras[FISHER] for reply in replies]).double().cpu()
         return (traces / traces.sum(), state) if traces.any() else super().weights(replies, state)
 
 

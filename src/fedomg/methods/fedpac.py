@@ -97,7 +97,7 @@ class FedPacCoordinator(Coordinator[FedPacOptions]):
         sums = torch.stack([reply.extras[PROTOTYPES] * reply.extras[COUNTS].unsqueeze(1) for reply in replies]).sum(dim=0)
         total = counts.sum(dim=0)
         heads = torch.stack([reply.extras[PERSONAL] for reply in replies])
-        mixed = head_weights(replies).to(heads.dtype) @ heads
+        mixed = head_weights(replies).to(heads) @ heads
         mine = {f"{HEAD}{reply.client}": head.clone() for reply, head in zip(replies, mixed, strict=True)}
         return {**state, **mine, PROTOTYPES: sums / total.clamp(min=1).unsqueeze(1), COUNTS: total}
 

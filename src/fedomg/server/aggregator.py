@@ -41,7 +41,7 @@ def merge_buffers(current: Mapping[str, Tensor], replies: Sequence[Reply], weigh
     for name, buffer in current.items():
         sent = torch.stack([reply.buffers[name] for reply in replies])
         if buffer.is_floating_point():
-            mean = torch.tensordot(weights, sent.double(), dims=1)
+            mean = torch.tensordot(weights.to(sent.device), sent.double(), dims=1)
             merged[name] = mean.to(buffer.dtype)
         else:
             merged[name] = sent.amax(dim=0)

@@ -1,0 +1,79 @@
+"""No batch makes the processor wait for an accelerator: what synchronises does so once a phase, however many batches that has."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.support import tiny
+from tests.synchronisation import Synchronisations
+from torch import Tensor
+
+from fedomg import methods
+from fedomg.core.params import clone
+from fedomg.data.examples import Batch
+from fedomg.experiment.evaluate import EvaluateOptions
+from fedomg.experiment.experiment import Experiment, build_federation
+from fedomg.local.loop import Stage, Visit, cross_entropy
+from fedomg.local.options import LocalOptions
+from fedomg.local.trainer import Trainer
+
+VIEWS = [field.alias or name for name, field in EvaluateOptions.model_fields.items() if name != "batch_size"]
+PICTURES = {
+    "dataset": "tests.pictures:Pictures",
+    "target": "blue",
+    "model": {"name": "tiny_resnet"},
+    "data": {"validation": 0.0, "test": 0.0},
+}
+
+
+def _found(method: str, batch_size: int, trainer: type[Trainer[LocalOptions]] | None = None) -> Counter[str]:
+    """What synchronises in the second round, in which every client holds 24 pictures."""
+    local = {"lr": 0.01, "batch_size": batch_size}
+    config = tiny(method, **PICTURES, local=local, evaluate=dict.fromkeys(VIEWS, "never"))
+    built = methods.build(config.method, config.local, config.aggregator)
+    if trainer is not None:
+        built = replace(built, trainer=trainer(config.local))
+    trial = Experiment(config, build_federation(config), built)
+    with closing(trial.engine):
+        state, _ = trial.advance(trial.initial_state())
+        state = replace(state, shared=state.shared.clone(), buffers=clone(state.buffers))
+        with Synchronisations() as counted:
+            _, record = trial.advance(state)
+    assert not record["dropped"]
+    return Counter(counted.found)
+
+
+@pytest.mark.parametrize("method", methods.ENTRIES)
+def test_twice_the_batches_synchronise_no_more(method: str) -> None:
+    assert _found(method, batch_size=6) == _found(method, batch_size=12)
+
+
+class _Looks(Trainer[LocalOptions]):
+    """Looks at the loss of every batch in one of the ways that are counted."""
+
+    def stages(self, visit: Visit) -> Sequence[Stage]:
+        return (Stage(_looked_at),)
+
+
+def _looked_at(visit: Visit, batches: list[Batch]) -> Tensor:
+    loss = cross_entropy(visit, batches)
+    if float(loss.detach()) > 1e9 or loss.detach().isnan():
+        return loss * 0
+    return loss.to("cpu")
+
+
+def test_a_loss_that_looks_at_itself_is_counted() -> None:
+    few, many = (_found("fedavg", size, _Looks) for size in (12, 6))
+    clients, more_batches = 2, 2
+    for name in ("__float__", "__bool__", "to", "_local_scalar_dense"):
+        assert many[name] - few[name] >= clients * more_batches, name
+
+
+def test_a_mask_is_counted() -> None:
+    with Synchronisations() as counted:
+        torch.arange(3)[torch.tensor([True, False, True])]
+        torch.arange(3)[torch.tensor([0, 2])]
+    assert counted.found == ["index"]
