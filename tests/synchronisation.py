@@ -1,6 +1,7 @@
 """Counts what would make the processor wait for an accelerator."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,29 +17,25 @@ OPERATIONS = (
 )
 
 
-class Synchronisations(TorchFunctionMode):
-    """Inside, `found` fills with the names of the calls and operations that synchronise."""
+@contextmanager
+def synchronisations() -> Iterator[list[str]]:
+    """Inside, the list fills with the names of the calls and operations that synchronise."""
+    found: list[str] = []
+    with _Operations(found), _Calls(found):
+        yield found
 
-    def __init__(self) -> None:
+
+class _Calls(TorchFunctionMode):
+    def __init__(self, found: list[str]) -> None:
         super().__init__()
-        self.found: list[str] = []
-        self._operations = _Operations(self.found)
-
-    def __enter__(self) -> "Synchronisations":
-        self._operations.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._operations.__exit__(*error)
+        self._found = found
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name in CALLS or (name == "to" and _names_a_device(args[1:], kwargs or {})):
-            self.found.append(name)
+            self._found.append(name)
         return func(*args, **(kwargs or {}))
 
 
@@ -46,7 +43,7 @@ class _Operations(TorchDispatchMode):
     """What is below Python, the backward pass and optimizers among it."""
 
     def __init__(self, found: list[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._found = found
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:

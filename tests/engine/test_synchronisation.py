@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.support import tiny
-from tests.synchronisation import Synchronisations
+from tests.synchronisation import synchronisations
 from torch import Tensor
 
 from fedomg import methods
-from fedomg.core.params import clone
 from fedomg.data.examples import Batch
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.experiment.experiment import Experiment, build_federation
@@ -39,11 +38,10 @@ def _found(method: str, batch_size: int, trainer: type[Trainer[LocalOptions]] | 
     trial = Experiment(config, build_federation(config), built)
     with closing(trial.engine):
         state, _ = trial.advance(trial.initial_state())
-        state = replace(state, shared=state.shared.clone(), buffers=clone(state.buffers))
-        with Synchronisations() as counted:
+        with synchronisations() as found:
             _, record = trial.advance(state)
     assert not record["dropped"]
-    return Counter(counted.found)
+    return Counter(found)
 
 
 @pytest.mark.parametrize("method", methods.ENTRIES)
@@ -73,7 +71,7 @@ def test_a_loss_that_looks_at_itself_is_counted() -> None:
 
 
 def test_a_mask_is_counted() -> None:
-    with Synchronisations() as counted:
+    with synchronisations() as found:
         torch.arange(3)[torch.tensor([True, False, True])]
         torch.arange(3)[torch.tensor([0, 2])]
-    assert counted.found == ["index"]
+    assert found == ["index"]
