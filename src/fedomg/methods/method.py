@@ -24,6 +24,7 @@ class Entry:
     """A method as the registry knows it, before it is combined with a rule.
 
     `personalised_every` is how often its personalised view is taken by default: where that is costly, only after the last round.
+    `refusal` is why it does not compose with the OMG rule, where it does not.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Entry:
     citation: str
     kind: Literal["federated", "centralised"] = "federated"
     composes: bool = True
+    refusal: str = "it has one client, whose update OMG would only rescale"
     local: type[LocalOptions] = LocalOptions
     trainer: Callable[[Any], Trainer[Any]] = Trainer
     coordinator: Callable[[Any], Coordinator[Any]] = Coordinator
