@@ -16,15 +16,16 @@ from fedomg.experiment.state import PARTS, ServerState
 
 # With the matching rule where the method composes: what the clients do is the same without it, and the records say more with it.
 NAMES = [name + methods.OMG_SUFFIX * entry.composes for name, entry in methods.ENTRIES.items()]
+Run = tuple[ServerState, list[str], dict[int, Tensors]]
 PICTURES: dict[str, Any] = {"dataset": "tests.pictures:Pictures", "target": "blue", "model": {"name": "tiny_resnet"}}
 
 
-def _config(method: str, engine: str, **keys: Any) -> Config:
+def configure(method: str, engine: str, **keys: Any) -> Config:
     table = {**TINY, "data": {"validation": 0.25}, "rounds": 2, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, **keys}
     return make_config({**table, "method": method, "engine": {"name": engine, "workers": 2}})
 
 
-def _run(config: Config) -> tuple[ServerState, list[str], dict[int, Tensors]]:
+def run(config: Config) -> Run:
     """The last state, the records but for the clock, what every client remembers."""
     trial = Experiment(config, build_federation(config))
     with closing(trial.engine):
@@ -43,15 +44,18 @@ def _assert_same(found: Tensors, expected: Tensors) -> None:
         assert torch.equal(found[name], tensor), name
 
 
-def _assert_engines_agree(method: str, **keys: Any) -> None:
-    here, in_workers = (_run(_config(method, engine, **keys)) for engine in ("inline", "pool"))
-    assert torch.equal(in_workers[0].shared, here[0].shared)
+def assert_same_run(found: Run, expected: Run) -> None:
+    assert torch.equal(found[0].shared, expected[0].shared)
     for part in PARTS:
-        _assert_same(getattr(in_workers[0], part), getattr(here[0], part))
-    assert in_workers[1] == here[1]
-    assert in_workers[2].keys() == here[2].keys()
-    for client, state in here[2].items():
-        _assert_same(in_workers[2][client], state)
+        _assert_same(getattr(found[0], part), getattr(expected[0], part))
+    assert found[1] == expected[1]
+    assert found[2].keys() == expected[2].keys()
+    for client, state in expected[2].items():
+        _assert_same(found[2][client], state)
+
+
+def _assert_engines_agree(method: str, **keys: Any) -> None:
+    assert_same_run(run(configure(method, "pool", **keys)), run(configure(method, "inline", **keys)))
 
 
 @pytest.mark.parametrize("method", NAMES)

@@ -7,7 +7,6 @@ finish. They leave when their pipe to this process ends, however it ends, and th
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from multiprocessing.connection import Connection, wait
 
 import torch
@@ -18,6 +17,7 @@ from fedomg.core.errors import UserError
 from fedomg.core.params import Tensors
 from fedomg.core.records import Broadcast, Reply
 from fedomg.engine.states import ClientStates
+from fedomg.engine.turn import Turn
 from fedomg.engine.worker import Blueprint, Worker, require_shared_memory
 
 ATTEMPTS = 3
@@ -66,7 +66,7 @@ class PoolEngine:
     def exchange(self, phase: str, messages: Mapping[int, Broadcast], rows: Tensor | None = None) -> list[Reply]:
         if not messages:
             return []
-        turn = _Turn(phase, messages, with_rows=rows is not None)
+        turn = Turn(phase, messages, with_rows=rows is not None)
         self._board.copy_(turn.first.shared)
         waiting = deque(sorted(turn.clients, key=lambda client: (-self._sizes.get(client, 0), client)))
         replies: dict[int, Reply] = {}
@@ -84,7 +84,7 @@ class PoolEngine:
                     self._replace(worker, f"while it had client {client} in phase {phase!r}", deaths[client])
         return [replies[client] for client in turn.clients]
 
-    def _deal(self, turn: "_Turn", waiting: deque[int]) -> None:
+    def _deal(self, turn: Turn, waiting: deque[int]) -> None:
         """Gives every idle worker a client."""
         for place in range(len(self._workers)):
             while waiting and self._workers[place].client is None:
@@ -94,7 +94,7 @@ class PoolEngine:
                 except OSError:
                     self._replace(self._workers[place], "while it was idle", deaths=0)
 
-    def _give(self, worker: Worker, turn: "_Turn", client: int) -> None:
+    def _give(self, worker: Worker, turn: Turn, client: int) -> None:
         if worker.turn is not turn:
             worker.send({}, turn.common)
             worker.turn = turn
@@ -106,7 +106,7 @@ class PoolEngine:
         busy = {worker.connection: worker for worker in self._workers if worker.client is not None}
         return [busy[found] for found in wait(list(busy)) if isinstance(found, Connection)]
 
-    def _reply(self, turn: "_Turn", client: int, header: wire.Header, tensors: Tensors) -> Reply:
+    def _reply(self, turn: Turn, client: int, header: wire.Header, tensors: Tensors) -> Reply:
         if "refused" in header:
             raise UserError(header["refused"])
         if "error" in header:
@@ -127,23 +127,3 @@ class PoolEngine:
         for worker in self._workers:
             worker.end()
         self._workers = []
-
-
-class _Turn:
-    """One exchange."""
-
-    def __init__(self, phase: str, messages: Mapping[int, Broadcast], with_rows: bool) -> None:
-        self.phase = phase
-        self.clients = sorted(messages)
-        self.first = messages[self.clients[0]]
-        self.rows = {client: position if with_rows else None for position, client in enumerate(self.clients)}
-        self._parts = {client: wire.grouped(buffers=message.buffers, extras=message.extras) for client, message in messages.items()}
-
-    @cached_property
-    def common(self) -> Tensors:
-        """What all clients are sent, the very same tensors: it goes to each worker once."""
-        first, *others = self._parts.values()
-        return {name: tensor for name, tensor in first.items() if all(parts.get(name) is tensor for parts in others)}
-
-    def own(self, client: int) -> Tensors:
-        return {name: tensor for name, tensor in self._parts[client].items() if name not in self.common}

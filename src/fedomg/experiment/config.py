@@ -28,8 +28,9 @@ Table = dict[str, Any]
 class EngineOptions(Options):
     """Where and how fast, never what is computed (a device other than the processor rounds differently)."""
 
-    name: Literal["auto", "inline", "pool"] = Field(
-        "auto", description="auto: this process, and workers once a run proves long; inline: this process; pool: workers"
+    name: Literal["auto", "inline", "pool", "flower"] = Field(
+        "auto",
+        description="auto: this process, and workers once a run proves long; inline: this process; pool: workers; flower: nodes of a grid",
     )
     workers: int | Literal["auto"] = Field("auto", description="worker processes, by default one a core")
     device: str = Field("cpu", description="where models, data and updates are: cpu, cuda or cuda:N")
@@ -50,8 +51,8 @@ class EngineOptions(Options):
 
     @model_validator(mode="after")
     def _workers_on_the_processor(self) -> "EngineOptions":
-        if self.name == "pool" and self.device != "cpu":
-            raise UserError('engine.name = "pool" runs on the processor: remove engine.device, or set engine.name to "inline"')
+        if self.name in ("pool", "flower") and self.device != "cpu":
+            raise UserError(f'engine.name = "{self.name}" runs on the processor: remove engine.device, or set engine.name to "inline"')
         return self
 
 

@@ -2,6 +2,7 @@
 
 import os
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from fedomg.engine.pool import Note, PoolEngine
 from fedomg.engine.states import ClientStates
 from fedomg.experiment.config import Config
 from fedomg.experiment.sampling import cohort_size
-from fedomg.experiment.site import LocalSite, blueprint
+from fedomg.experiment.site import LocalSite, blueprint, description
 from fedomg.local.trainer import Trainer
 
 
@@ -24,6 +25,8 @@ def open_engine(config: Config, federation: Federation, trainer: Trainer[Any], p
     rows = cohort_size(len(federation.clients), config.server.participation)
     workers = min(rows, cores() if options.workers == "auto" else options.workers)
     start_pool = partial(_pool, config, federation, parameters, rows, workers, states, note)
+    if options.name == "flower":
+        return _flower(config, federation, parameters, workers, states)
     if options.name == "pool" or (options.name == "auto" and options.workers != "auto" and workers > 1):
         return start_pool()
     inline = InlineEngine(LocalSite(config, federation, trainer), parameters, states, federation.device)
@@ -35,6 +38,25 @@ def open_engine(config: Config, federation: Federation, trainer: Trainer[Any], p
 def _pool(config: Config, federation: Federation, parameters: int, rows: int, workers: int, states: ClientStates, note: Note) -> PoolEngine:
     sizes = {client.id: len(client.train) + len(client.test) for client in federation.everyone}
     return PoolEngine(blueprint(config, federation), parameters, rows, sizes, workers, states, note)
+
+
+def _flower(config: Config, federation: Federation, parameters: int, workers: int, states: ClientStates) -> Engine:
+    """A node of Flower's simulation for each client."""
+    require_flower()
+    from fedomg.engine.flower.engine import FlowerEngine
+    from fedomg.engine.flower.messages import SiteOf
+    from fedomg.engine.flower.simulation import Simulation
+
+    simulation = Simulation(len(federation.everyone), workers)
+    hosts = {client.id: node for client, node in zip(federation.everyone, simulation.nodes, strict=True)}
+    site = SiteOf("fedomg.experiment.remote:open_site", description(config, federation))
+    return FlowerEngine(simulation.grid, hosts, site, parameters, states, simulation.check, simulation.close)
+
+
+def require_flower() -> None:
+    missing = [name for package, name in (("flwr", "Flower"), ("ray", "Ray")) if find_spec(package) is None]
+    if missing:
+        raise UserError(f"engine.name = \"flower\" needs {' and '.join(missing)}: pip install 'fedomg[flower]'")
 
 
 def cores() -> int:

@@ -1,7 +1,9 @@
 """Where the data are: training phases go to the method's trainer, views to evaluation."""
 
+import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -92,6 +94,24 @@ def blueprint(config: Config, federation: Federation) -> Blueprint:
     """What another process makes the same site from."""
     plain, tensors = pack(federation)
     return Blueprint(f"{__name__}:rebuild", json.dumps({"config": config.table(), "federation": plain}), tensors)
+
+
+def description(config: Config, federation: Federation) -> str:
+    """What a process that shares nothing with this one makes the same site from, where it has the same files."""
+    table = {**config.table(), "engine": {}}
+    if config.data.root is not None:
+        table["data"] = {**table["data"], "root": str(Path(config.data.root).absolute())}
+    return json.dumps({"config": table, "fingerprint": fingerprint(federation)})
+
+
+def fingerprint(federation: Federation) -> str:
+    """Equal for equal names, labels, domains and holdings. Inputs are large and not looked at."""
+    plain, tensors = pack(federation)
+    del plain["skipped"], tensors["inputs"]
+    found = hashlib.sha256(json.dumps([plain, federation.shape]).encode())
+    for _, tensor in sorted(tensors.items()):
+        found.update(tensor.cpu().numpy().tobytes())
+    return found.hexdigest()
 
 
 def rebuild(configuration: str, tensors: Tensors) -> LocalSite:

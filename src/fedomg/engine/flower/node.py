@@ -1,0 +1,54 @@
+"""The client end: a ClientApp that serves the clients of its node through the in-process engine."""
+
+import traceback
+from functools import lru_cache
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedomg.core.errors import UserError
+from fedomg.core.imports import import_object
+from fedomg.engine.base import Site
+from fedomg.engine.flower.messages import Request, SiteOf, read_request, write_failure, write_replies
+from fedomg.engine.inline import InlineEngine
+from fedomg.engine.states import ClientStates
+
+EXCHANGE = "exchange"
+QUERY = f"query.{EXCHANGE}"
+"""The type of every message; which phase it is stands inside."""
+
+
+def exchange(message: Message, context: Context) -> Message:
+    return Message(answer(message.content), reply_to=message)
+
+
+def answer(content: RecordDict) -> RecordDict:
+    try:
+        return _serve(read_request(content))
+    except UserError as error:
+        return write_failure("refused", str(error))
+    except Exception:
+        return write_failure("error", traceback.format_exc())
+
+
+def _serve(request: Request) -> RecordDict:
+    """The states come with the message and go back where they have changed: whoever simulates keeps them in one place."""
+    engine = InlineEngine(_site(request.site), len(next(iter(request.broadcasts.values())).shared), ClientStates(), torch.device("cpu"))
+    for client, state in request.states.items():
+        engine.states.put(client, state)
+    engine.states.changed()
+    rows = engine.matrix(len(request.broadcasts)) if request.with_rows else None
+    replies = engine.exchange(request.phase, request.broadcasts, rows)
+    return write_replies(replies, rows, engine.states.changed())
+
+
+@lru_cache(maxsize=1)
+def _site(site: SiteOf) -> Site:
+    """Made once in each process of a node."""
+    made: Site = import_object("site", site.factory)(site.configuration)
+    return made
+
+
+app = ClientApp()
+app.query(EXCHANGE)(exchange)
