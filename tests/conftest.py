@@ -1,7 +1,7 @@
 """Hand-made runs in the layout of a run folder."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,15 @@ from hypothesis import settings
 
 settings.register_profile("fedomg", deadline=None)  # shared machines stall
 settings.load_profile("fedomg")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test decodes lands in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
 
 Record = dict[str, Any]
 WriteRun = Callable[..., Path]

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from fedomg.core.errors import UserError
+from fedomg.data import pictures
 from fedomg.data.sources import folder
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -219,6 +220,6 @@ def test_errors_that_are_no_fault_of_the_image_are_not_swallowed(root: Path, mon
     def exhausted(content: bytes) -> Image.Image:
         raise MemoryError
 
-    monkeypatch.setattr(folder, "_decode", exhausted)
+    monkeypatch.setattr(pictures, "_decode", exhausted)
     with pytest.raises(MemoryError):
-        folder.load(root, 4)
+        folder.load(root, 5)

@@ -1,21 +1,23 @@
 """Data sets by name."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedomg.core.cache import cache_folder
 from fedomg.core.errors import UserError
 from fedomg.core.imports import check_import_path, is_import_path
 from fedomg.core.names import known
 from fedomg.data.dataset import Dataset
-from fedomg.data.options import DOMAIN_SHIFT, LABEL_SHIFT, DataOptions, Defaults, resolve
-from fedomg.data.sources import cifar, download, emoji, files, folder, idx, own, rect4
+from fedomg.data.options import DOMAIN_SHIFT, FACES, HELD_OUT, LABEL_SHIFT, DataOptions, Defaults, resolve
+from fedomg.data.options import FOLDER as FOLDER_DEFAULTS
+from fedomg.data.sources import celeba, cifar, domains, download, emoji, family, files, folder, idx, own, rect4
 
 
 @dataclass(frozen=True)
 class Source:
-    """`total` is the number of examples that a complete copy holds, where that is known."""
+    """`total` is the number of examples that a complete copy holds, and `sizes` those of its domains, where that is known."""
 
     name: str
     summary: str
@@ -24,6 +26,7 @@ class Source:
     load: Callable[[DataOptions, int], Dataset]
     defaults: Defaults = DOMAIN_SHIFT
     total: int | None = None
+    sizes: Mapping[str, int] | None = None
 
 
 def _root(name: str, options: DataOptions, holds: str) -> Path:
@@ -33,7 +36,13 @@ def _root(name: str, options: DataOptions, holds: str) -> Path:
 
 
 def _folder(options: DataOptions, seed: int) -> Dataset:
-    return folder.load(_root("folder", options, "domain/class/image"), options.size)
+    return folder.load(_root("folder", options, "domain/class/image"), _size(options, FOLDER_DEFAULTS), cache_folder(options.cache))
+
+
+def _size(options: DataOptions, defaults: Defaults) -> int:
+    size = options.size or defaults.size
+    assert size is not None
+    return size
 
 
 def _rect4(options: DataOptions, seed: int) -> Dataset:
@@ -54,7 +63,45 @@ RECT4 = Source(
     needs_root=False,
     load=_rect4,
 )
-FOLDER = Source(name="folder", summary="any folder in the layout domain/class/image", domains=(), needs_root=True, load=_folder)
+FOLDER = Source(
+    name="folder",
+    summary="any folder in the layout domain/class/image",
+    domains=(),
+    needs_root=True,
+    load=_folder,
+    defaults=FOLDER_DEFAULTS,
+)
+
+
+def _held_out(set_: family.Family, summary: str, holds: str) -> Source:
+    """A set of which one domain at a time is held out."""
+
+    def load(options: DataOptions, seed: int) -> Dataset:
+        root, size = _root(set_.name, options, holds), _size(options, HELD_OUT)
+        return domains.load(set_, root, size, options.published_split, cache_folder(options.cache))
+
+    return Source(set_.name, summary, set_.domains, needs_root=True, load=load, defaults=HELD_OUT, sizes=set_.sizes)
+
+
+def _celeba(options: DataOptions, seed: int) -> Dataset:
+    return celeba.load(_root("celeba", options, "celebA_v1.0"), _size(options, FACES), cache_folder(options.cache))
+
+
+FROM_FILES = (
+    FOLDER,
+    _held_out(family.PACS, "photos, paintings, cartoons and sketches of 7 classes", "PACS"),
+    _held_out(family.VLCS, "photographs of 5 classes from four collections", "VLCS"),
+    _held_out(family.OFFICE_HOME, "65 classes of things, as art, clip art, product pictures and photos", "OfficeHome"),
+    Source(
+        name="celeba",
+        summary="faces: blond hair or not, by worst group of hair and gender",
+        domains=celeba.DOMAINS,
+        needs_root=True,
+        load=_celeba,
+        defaults=FACES,
+        total=celeba.TOTAL,
+    ),
+)
 
 
 def _published(name: str, summary: str, total: int, holds: str, read: Callable[[Path], Dataset], fetch: Callable[[Path], None]) -> Source:
@@ -116,7 +163,7 @@ PUBLISHED = (
     ),
 )
 
-SOURCES = {source.name: source for source in (EMOJI, RECT4, FOLDER, *PUBLISHED)}
+SOURCES = {source.name: source for source in (EMOJI, RECT4, *FROM_FILES, *PUBLISHED)}
 
 
 def known_dataset(name: str) -> str:
@@ -130,20 +177,35 @@ def with_defaults(name: str, options: DataOptions) -> DataOptions:
 
 
 def load_dataset(name: str, options: DataOptions, seed: int) -> Dataset:
-    return own.load(name, seed) if is_import_path(name) else SOURCES[known_dataset(name)].load(options, seed)
+    dataset = own.load(name, seed) if is_import_path(name) else SOURCES[known_dataset(name)].load(options, seed)
+    return replace(dataset, augmentation=options.augment or "none")
 
 
 def check_complete(name: str, dataset: Dataset) -> None:
     """What a damaged or partial copy lacks is an error in one line."""
-    expected = None if is_import_path(name) else SOURCES[name].total
-    if expected is not None and len(dataset.labels) != expected:
-        raise UserError(f'data set "{name}" holds {len(dataset.labels):,} examples where a complete copy has {expected:,}; fetch it again')
+    if dataset.skipped:
+        raise UserError(f'data set "{name}" holds {len(dataset.skipped)} images that cannot be decoded: {", ".join(dataset.skipped)}')
+    source = None if is_import_path(name) else SOURCES[name]
+    found = len(dataset.labels) + len(dataset.left_out)
+    if source is not None and source.sizes is not None:
+        _check_domains(name, dataset, source.sizes)
+    elif source is not None and source.total is not None and found != source.total:
+        raise UserError(f'data set "{name}" holds {found:,} examples where a complete copy has {source.total:,}; fetch it again')
     sizes = dataset.labels.bincount(minlength=len(dataset.class_names)).tolist()
     empty = [class_name for class_name, size in zip(dataset.class_names, sizes, strict=True) if not size]
     if empty:
         raise UserError(f'data set "{name}" holds no example of: {", ".join(empty)}')
-    if dataset.skipped:
-        raise UserError(f'data set "{name}" holds {len(dataset.skipped)} images that cannot be decoded: {", ".join(dataset.skipped)}')
+
+
+def _check_domains(name: str, dataset: Dataset, sizes: Mapping[str, int]) -> None:
+    """A picture that is known to be bad, and left out, lies in the folder of its domain."""
+    for number, domain in enumerate(dataset.domain_names):
+        left_out = sum(file.split("/")[0] == domain for file in dataset.left_out)
+        found = int((dataset.domains == number).sum()) + left_out
+        if found != sizes[domain]:
+            raise UserError(
+                f'data set "{name}": domain {domain} holds {found:,} images where a complete copy has {sizes[domain]:,}; fetch it again'
+            )
 
 
 def catalogue() -> list[dict[str, Any]]:

@@ -10,9 +10,8 @@ from torch import Tensor
 from fedomg.core.errors import UserError
 from fedomg.core.rng import generator
 from fedomg.data import partition
-from fedomg.data.dataset import TEST, Dataset
-from fedomg.data.examples import Examples
-from fedomg.data.federation import Client, Federation, Shares, by_domain, require_training_data, rows_of, source_domains, target_client
+from fedomg.data.dataset import Dataset
+from fedomg.data.federation import Client, Federation, Shares, by_domain, divided, rows_of, source_domains, target_client
 from fedomg.data.options import DOMAIN_SHIFT, LABEL_SHIFT, PARTITION_KEYS, DataOptions, resolve
 
 
@@ -29,6 +28,8 @@ def deal(dataset: Dataset, target: str | None, options: DataOptions, seed: int) 
     sources = source_domains(dataset, target)
     if settings["partition"] == "domain-label":
         parts = _within_domains(dataset, sources, seed, **keys)
+    elif settings["partition"] == "domain-mix":
+        parts = _mixed(dataset, sources, seed, **keys)
     else:
         parts = _of_the_pool(dataset, sources, seed, LABEL_PARTITIONS[settings["partition"]], **keys)
     clients = tuple(_client(dataset, number, name, rows, shares, seed) for number, (name, rows) in enumerate(parts))
@@ -51,6 +52,14 @@ def _of_the_pool(
         yield f"client-{number}", rows[torch.from_numpy(positions)].sort().values
 
 
+def _mixed(dataset: Dataset, sources: list[str], seed: int, **keys: Any) -> Iterator[tuple[str, Tensor]]:
+    """The source domains dealt so that clients differ in how much of each they hold."""
+    rows = torch.cat([rows_of(dataset, domain) for domain in sources])
+    parts = torch.zeros_like(rows) if dataset.split is None else dataset.split[rows]
+    for number, positions in enumerate(partition.domain_mix(dataset.domains[rows].numpy(), parts.numpy(), seed=seed, **keys)):
+        yield f"client-{number}", rows[torch.from_numpy(positions)].sort().values
+
+
 def _within_domains(dataset: Dataset, sources: list[str], seed: int, clients_per_domain: int, **keys: Any) -> Iterator[tuple[str, Tensor]]:
     """Each source domain dealt by label to clients of its own."""
     for domain in sources:
@@ -63,13 +72,7 @@ def _within_domains(dataset: Dataset, sources: list[str], seed: int, clients_per
 def _client(dataset: Dataset, number: int, name: str, rows: Tensor, shares: Shares, seed: int) -> Client:
     """Tests and validation are split off at random, so that they are distributed as the client's training data."""
     draw = generator(seed, "split", number)
-    if dataset.split is None:
-        test, rows = _random(rows, shares.test, draw)
-    else:
-        test, rows = rows[dataset.split[rows] == TEST], rows[dataset.split[rows] != TEST]
-    validation, train = _random(rows, shares.validation, draw)
-    require_training_data(name, train)
-    return Client(number, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, test))
+    return divided(dataset, number, name, rows, shares, lambda share, rows, role: _random(rows, share, draw))
 
 
 def _random(rows: Tensor, share: float, draw: torch.Generator) -> tuple[Tensor, Tensor]:

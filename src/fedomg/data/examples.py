@@ -6,8 +6,9 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from fedomg.data.augment import AUGMENTATIONS
 from fedomg.data.dataset import Dataset
 
 
@@ -30,9 +31,10 @@ class Examples:
     def labels(self) -> Tensor:
         return self.dataset.labels[self.indices]
 
-    def batch(self, positions: Tensor) -> Batch:
+    def batch(self, positions: Tensor, draw: Generator | None = None) -> Batch:
+        """With a generator, augmented as training data of the data set are."""
         rows = self.indices[positions]
-        return Batch(channels_last(normalise(self.dataset, self.dataset.inputs[rows])), self.dataset.labels[rows])
+        return Batch(channels_last(seen(self.dataset, self.dataset.inputs[rows], draw)), self.dataset.labels[rows])
 
     def in_order(self, size: int) -> Iterator[Batch]:
         """All examples once."""
@@ -44,8 +46,23 @@ class Examples:
         return Examples(dataset, self.indices.to(dataset.labels.device))
 
 
+def seen(dataset: Dataset, inputs: Tensor, draw: Generator | None = None) -> Tensor:
+    """What a model sees of these inputs."""
+    if draw is not None and dataset.augmentation != "none":
+        side = dataset.window or inputs.shape[-1]
+        return normalise(dataset, 255 * AUGMENTATIONS[dataset.augmentation](inputs.float() / 255, side, draw))
+    return normalise(dataset, inputs if dataset.window is None else middle(inputs, dataset.window))
+
+
+def middle(inputs: Tensor, side: int) -> Tensor:
+    """The square in the middle."""
+    top, left = ((length - side) // 2 for length in inputs.shape[-2:])
+    return inputs[..., top : top + side, left : left + side]
+
+
 def normalise(dataset: Dataset, inputs: Tensor) -> Tensor:
-    if inputs.dtype != torch.uint8:
+    """Of bytes, or of what was bytes: from 0 to 255."""
+    if not dataset.mean:
         return inputs
     scale, shift = _affine(dataset.mean, dataset.std, inputs.device)
     return inputs * scale - shift

@@ -1,6 +1,6 @@
 """Who holds what: a data set dealt to clients, with one domain held out as the target where asked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from fedomg.core.errors import UserError
 from fedomg.core.names import unknown_name
 from fedomg.core.rng import generator
-from fedomg.data.dataset import TEST, Dataset
+from fedomg.data.dataset import TEST, VALIDATION, Dataset
 from fedomg.data.examples import Examples
 
 
@@ -32,7 +32,7 @@ class Federation:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.dataset.inputs.shape[1:])
+        return self.dataset.shape
 
     @property
     def classes(self) -> int:
@@ -114,13 +114,30 @@ def _deal(dataset: Dataset, domain: str, parts: int, seed: int) -> Iterator[Tens
 
 
 def _client(dataset: Dataset, client: int, name: str, rows: Tensor, shares: Shares, seed: int) -> Client:
-    if dataset.split is not None:
-        held, rows = rows[dataset.split[rows] == TEST], rows[dataset.split[rows] != TEST]
-    else:
-        held, rows = _stratified(dataset, rows, shares.test, seed, "test")
-    validation, train = _stratified(dataset, rows, shares.validation, seed, "validation")
+    def split_off(share: float, rows: Tensor, role: str) -> tuple[Tensor, Tensor]:
+        return _stratified(dataset, rows, share, seed, role)
+
+    return divided(dataset, client, name, rows, shares, split_off)
+
+
+SplitOff = Callable[[float, Tensor, str], tuple[Tensor, Tensor]]
+"""Takes a share of the rows for a role; returns those and the others."""
+
+
+def divided(dataset: Dataset, client: int, name: str, rows: Tensor, shares: Shares, split_off: SplitOff) -> Client:
+    """A client's rows in their parts: those that the data set fixes, then shares of the rest."""
+    test, rows = _fixed(dataset, rows, TEST) or split_off(shares.test, rows, "test")
+    validation, train = _fixed(dataset, rows, VALIDATION) or split_off(shares.validation, rows, "validation")
     require_training_data(name, train)
-    return Client(client, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, held))
+    return Client(client, name, Examples(dataset, train), Examples(dataset, validation), Examples(dataset, test))
+
+
+def _fixed(dataset: Dataset, rows: Tensor, part: int) -> tuple[Tensor, Tensor] | None:
+    """The rows of a part and the others, where the data set fixes this part."""
+    if dataset.split is None or not (dataset.split == part).any():
+        return None
+    members = dataset.split[rows] == part
+    return rows[members], rows[~members]
 
 
 def require_training_data(name: str, train: Tensor) -> None:
@@ -129,9 +146,9 @@ def require_training_data(name: str, train: Tensor) -> None:
 
 
 def target_client(dataset: Dataset, domain: str, client: int) -> Client:
-    """The whole domain is test data, or its test part where the data set fixes one."""
+    """The whole domain is test data, or its test part where the data set fixes one that divides more than pictures."""
     rows = rows_of(dataset, domain)
-    test = rows if dataset.split is None else rows[dataset.split[rows] == TEST]
+    test = rows if dataset.split is None or dataset.whole_target else rows[dataset.split[rows] == TEST]
     nothing = Examples(dataset, rows[:0])
     return Client(client, domain, nothing, nothing, Examples(dataset, test))
 

@@ -71,6 +71,46 @@ def pathological(labels: Indices, clients: int, classes_per_client: int, seed: i
     return _deal(labels, counts, draw)
 
 
+def domain_mix(domains: Indices, parts: Indices, clients: int, mix: float, seed: int) -> Parts:
+    """Each client has a main domain. A share `mix` of every domain is dealt to all clients alike, the rest to those whose main it is.
+
+    This is the splitter of FedDG_Benchmark: with 1 all clients see the same mixture, with 0 each a single domain. `parts` are dealt
+    one by one, in the same mixture; part 0, for training, decides how many clients a domain is the main one of.
+    """
+    names = np.unique(domains)
+    if clients < len(names):
+        raise UserError(f"{clients} clients are too few for {len(names)} domains; raise data.clients")
+    numbers = np.searchsorted(names, domains)
+    mains = _mains(np.bincount(numbers[parts == 0], minlength=len(names)), clients)
+    draw = _generator(seed, "domain-mix")
+    held: list[list[Indices]] = [[] for _ in range(clients)]
+    for part in np.unique(parts):
+        rows = np.flatnonzero(parts == part)
+        counts = _mixed_counts(np.bincount(numbers[rows], minlength=len(names)), mains, mix)
+        for client, positions in enumerate(_deal(numbers[rows], counts, draw)):
+            held[client].append(rows[positions])
+    return [np.sort(np.concatenate(rows)) for rows in held]
+
+
+def _mains(sizes: Indices, clients: int) -> Indices:
+    """The main domain of each client: one more client at a time for the domain that has most examples a client."""
+    owners = np.ones(len(sizes), np.int64)
+    for _ in range(clients - len(sizes)):
+        owners[np.argmax(sizes / owners)] += 1
+    return np.repeat(np.arange(len(sizes)), owners)
+
+
+def _mixed_counts(sizes: Indices, mains: Indices, mix: float) -> Indices:
+    """How many examples of each domain a client gets, (domains, clients); what rounding leaves goes to the first who get some."""
+    counts = np.zeros((len(sizes), len(mains)), np.int64)
+    for domain, size in enumerate(sizes):
+        own = mains == domain
+        shares = (1 - mix) * own / own.sum() + mix / len(mains)
+        counts[domain] = np.floor(size * shares + 1e-9)
+        counts[domain, np.flatnonzero(shares)[: size - counts[domain].sum()]] += 1
+    return counts
+
+
 def _generator(seed: int, *role: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(seed, "partition", *role)))
 

@@ -131,9 +131,14 @@ class Config(Options):
         return dumped
 
     def hash(self) -> str:
-        """Identifies what is computed: the engine does not change it."""
-        table = {key: value for key, value in self.table().items() if key != "engine"}
+        """Identifies what is computed."""
+        table = {key: value for key, value in flat(self.table()).items() if decides(key)}
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def decides(key: str) -> bool:
+    """Whether a dotted key has a part in what is computed, and not only in where and how fast."""
+    return not key.startswith("engine.") and key != "data.cache"
 
 
 def _combines_by_omg(method: Any) -> bool:

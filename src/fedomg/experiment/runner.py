@@ -11,7 +11,7 @@ from typing import Any
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
 from fedomg.experiment.checkpoint import CheckpointFolder
-from fedomg.experiment.config import Config, flat, load_config, to_toml
+from fedomg.experiment.config import Config, decides, flat, load_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
 from fedomg.experiment.state import ServerState
@@ -93,7 +93,7 @@ class RunFolder:
     def _refuse_another_configuration(self) -> None:
         before, now = flat(load_config(self._out / CONFIG).table()), flat(self._config.table())
         for key in sorted(before.keys() | now.keys()):
-            if before.get(key) != now.get(key) and not key.startswith("engine."):
+            if before.get(key) != now.get(key) and decides(key):
                 raise UserError(
                     f"{self._out} was run with {key} = {before.get(key)}, not {now.get(key)}; use its {CONFIG} or another --out"
                 )

@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 VIEWS = ("target", "global", "worst_group", "personalised", "adapted")
 
 # Settings in which runs of one method may differ without being another variant of it: they name the run or do not touch its numbers.
-_NOT_A_VARIANT = ("seed", "target", "engine.", "evaluate.")
+_NOT_A_VARIANT = ("seed", "target", "engine.", "evaluate.", "data.cache")
 
 
 @dataclass(frozen=True)

@@ -126,12 +126,13 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
         optimizer.step()
         return loss
 
+    chance = visit.streams.generator(f"augment/{stage.name}")
     total, distance = torch.zeros((), device=model.shared.device), 0.0
     for step, drawn_now in enumerate(drawn):
         distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
         if step == stage.restart:
             optimizer.state.clear()
-        batches = [visit.client.train.batch(positions) for positions in drawn_now]
+        batches = [visit.client.train.batch(positions, chance) for positions in drawn_now]
         total += move(batches) if stage.step is None else stage.step(visit, batches, move)
     if not steps:
         return Progress(), stage.memory
