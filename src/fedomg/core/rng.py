@@ -20,10 +20,20 @@ def generator(seed: int, role: str, *place: int | str) -> torch.Generator:
 
 @contextmanager
 def seeded_global_generator(seed: int, role: str, *place: int | str) -> Iterator[None]:
-    """Seeds torch's global generator inside the block and restores it after: dropout and initialisation draw from it."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(derive(seed, role, *place))
+    """Seeds torch's global generators inside the block and restores them after: dropout and initialisation draw from them.
+
+    `torch.manual_seed` would note a stack trace for each kind of device there might be, milliseconds a client.
+    """
+    generators = (torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ()))
+    before = [each.get_state() for each in generators]
+    derived = derive(seed, role, *place)
+    for each in generators:
+        each.manual_seed(derived)
+    try:
         yield
+    finally:
+        for each, state in zip(generators, before, strict=True):
+            each.set_state(state)
 
 
 @dataclass(frozen=True)

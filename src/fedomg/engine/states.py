@@ -8,13 +8,11 @@ from safetensors.torch import load_file
 from fedomg.core.params import nbytes
 from fedomg.core.records import ClientState
 
-LIMIT = 256 * 2**20
-
 
 class ClientStates:
     """A client without a state has an empty one. Files are mapped into memory, so that only what is read of them is loaded."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = 256 * 2**20) -> None:
         self._limit = limit
         self._held: dict[int, ClientState] = {}
         self._files: dict[int, Path] = {}

@@ -34,6 +34,7 @@ class EngineOptions(Options):
     )
     workers: int | Literal["auto"] = Field("auto", description="worker processes, by default one a core")
     device: str = Field("cpu", description="where models, data and updates are: cpu, cuda or cuda:N")
+    states: int = Field(256, ge=0, le=MOST, description="MiB of client states kept in memory; beyond, they stay on disk and are mapped")
 
     @field_validator("workers")
     @classmethod

@@ -21,7 +21,7 @@ from fedomg.local.trainer import Trainer
 
 
 def open_engine(config: Config, federation: Federation, trainer: Trainer[Any], parameters: int, note: Note) -> Engine:
-    options, states = config.engine, ClientStates()
+    options, states = config.engine, ClientStates(config.engine.states * 2**20)
     rows = cohort_size(len(federation.clients), config.server.participation)
     workers = min(rows, cores() if options.workers == "auto" else options.workers)
     start_pool = partial(_pool, config, federation, parameters, rows, workers, states, note)

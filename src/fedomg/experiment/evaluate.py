@@ -103,8 +103,12 @@ def numbers(tally: Tally) -> Numbers:
 
 
 def _by(replies: Sequence[Reply], prefix: str) -> dict[str, Numbers]:
-    names = dict.fromkeys(name for reply in replies for name in reply.tallies if name.startswith(prefix))
-    return {name.removeprefix(prefix): numbers(_pool(replies, name)) for name in names}
+    totals: dict[str, Tally] = {}
+    for reply in replies:
+        for name, found in reply.tallies.items():
+            if name.startswith(prefix):
+                totals[name] = totals.get(name, Tally()) + found
+    return {name.removeprefix(prefix): numbers(total) for name, total in totals.items()}
 
 
 def _pool(replies: Sequence[Reply], name: str) -> Tally:
