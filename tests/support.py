@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedomg.core.params import FlatModel
+from fedomg.core.params import FlatModel, Group, Tensors
+from fedomg.core.records import Broadcast, ClientState
+from fedomg.core.rng import Streams
 from fedomg.data.dataset import Dataset
 from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
@@ -16,6 +18,7 @@ from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.experiment.site import LocalSite
 from fedomg.experiment.state import ServerState
+from fedomg.local.loop import Task, Visit
 
 TINY: dict[str, Any] = {
     "dataset": "rect4",
@@ -54,6 +57,14 @@ def run_rounds(trial: Experiment, rounds: int | None = None) -> tuple[ServerStat
 
 def shared_after(config: Config, rounds: int | None = None) -> Tensor:
     return run_rounds(experiment(config), rounds)[0].shared
+
+
+def visit_of(trial: Experiment, client: int = 0, state: ClientState | None = None, extras: Tensors | None = None, round: int = 1) -> Visit:
+    """A client's turn with the initial model."""
+    model = model_of(trial)
+    broadcast = Broadcast(round, model.initial_values[Group.SHARED].clone(), model.initial_buffers, extras or {})
+    task = Task(model, trial.config.local, trial.config.rounds)
+    return Visit(task, trial.federation.clients[client], broadcast, state or {}, Streams(0, round, "view:personalised", client))
 
 
 def federation_of(inputs: Sequence[Tensor], labels: Sequence[Tensor], classes: int = 2) -> Federation:

@@ -6,19 +6,18 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support import experiment, federation_of, model_of, run_rounds, shared_after, tiny
-from torch import Tensor, nn
+from tests.quadratics import Quadratics, path_of
+from tests.support import experiment, model_of, run_rounds, shared_after, tiny, visit_of
+from torch import Tensor
 
 from fedomg import methods
 from fedomg.core.errors import UserError
 from fedomg.core.params import Group
-from fedomg.core.records import Broadcast, ClientState, Reply
-from fedomg.core.rng import Streams
+from fedomg.core.records import Reply
 from fedomg.data.examples import Batch
 from fedomg.experiment.config import Config
 from fedomg.experiment.experiment import Experiment
 from fedomg.local.features import ClassFeatures
-from fedomg.local.loop import Task, Visit
 from fedomg.local.trainer import load
 from fedomg.methods.fedas import FedAsOptions, FisherTrace, _align
 from fedomg.methods.fedpac import head_weights, statistics, without_the_smallest
@@ -31,48 +30,6 @@ FEDERATED = [entry.name for entry in methods.ENTRIES.values() if entry.kind == "
 COMPOSING = [entry.name for entry in methods.ENTRIES.values() if entry.composes]
 
 
-class _Distance(nn.Module):
-    """One number, less the input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(1, 1))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.weight - inputs
-
-
-class _Quadratics:
-    """Every client minimises half the squared distance of one number to its centre, by full batches.
-
-    The method under test is used as it is: only the model is another, and what torch calls cross-entropy.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, curvature: float = 1.0) -> None:
-        def quadratic(distances: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-            losses = curvature / 2 * distances.square().flatten()
-            return losses.mean() if reduction == "mean" else losses
-
-        monkeypatch.setattr(F, "cross_entropy", quadratic)
-
-    def experiment(self, name: str, centres: Sequence[float], *overrides: str, size: int = 4) -> Experiment:
-        inputs = [torch.full((size, 1), centre) for centre in centres]
-        federation = federation_of(inputs, [torch.zeros(size, dtype=torch.long) for _ in centres])
-        config = tiny(name, "local.batch_size=100", "local.steps=3", "local.lr=0.1", *overrides)
-        method = methods.build(config.method, config.local, config.aggregator)
-        method.trainer.module = lambda model: _Distance()  # type: ignore[method-assign]
-        return Experiment(config, federation, method)
-
-
-def _advance(trial: Experiment, rounds: int = 1) -> list[float]:
-    state, path = trial.initial_state(), []
-    path.append(float(state.shared))
-    for _ in range(rounds):
-        state, _ = trial.advance(state)
-        path.append(float(state.shared))
-    return path
-
-
 # ------------------------------------------------------------------------------------------------------- equivalences
 
 
@@ -82,10 +39,12 @@ def _advance(trial: Experiment, rounds: int = 1) -> list[float]:
         ("fedprox", ("local.mu=0",)),
         ("peravg", ("local.alpha=0",)),
         ("peravg", ("local.alpha=0", "local.momentum=0.9")),
+        ("fedsam", ("local.rho=0", "local.momentum=0.9", "local.clip=0.1")),
+        ("mofedsam", ("local.rho=0", "local.beta=1")),
     ],
 )
 def test_without_its_idea_a_method_is_fedavg_bit_for_bit(name: str, overrides: tuple[str, ...]) -> None:
-    common = [override for override in overrides if "momentum" in override]
+    common = [override for override in overrides if override.startswith(("local.momentum", "local.clip"))]
     assert torch.equal(shared_after(tiny("fedavg", *common)), shared_after(tiny(name, *overrides)))
 
 
@@ -135,8 +94,8 @@ def _assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Non
 
 def test_fedprox_goes_to_its_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """(a c + mu theta) / (a + mu)."""
-    trial = _Quadratics(monkeypatch, 2.0).experiment("fedprox", (5.0,), "local.mu=3", "local.steps=200")
-    before, after = _advance(trial)
+    trial = Quadratics(monkeypatch, 2.0).experiment("fedprox", (5.0,), "local.mu=3", "local.steps=200")
+    before, after = path_of(trial)
     assert after == pytest.approx((2 * 5 + 3 * before) / 5, rel=1e-5)
 
 
@@ -144,13 +103,13 @@ def test_fedprox_goes_to_its_fixed_point(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_scaffold_with_one_client_is_sgd(monkeypatch: pytest.MonkeyPatch) -> None:
-    quadratics = _Quadratics(monkeypatch)
-    scaffold = _advance(quadratics.experiment("scaffold", (5.0,)), 4)
-    assert scaffold == pytest.approx(_advance(quadratics.experiment("fedavg", (5.0,)), 4), rel=1e-5)
+    quadratics = Quadratics(monkeypatch)
+    scaffold = path_of(quadratics.experiment("scaffold", (5.0,)), 4)
+    assert scaffold == pytest.approx(path_of(quadratics.experiment("fedavg", (5.0,)), 4), rel=1e-5)
 
 
 def test_one_step_leaves_the_gradient_at_the_start_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = _Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
+    trial = Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
     state, _ = trial.advance(start := trial.initial_state())
     own = trial.engine.states.changed()
     theta = float(start.shared)
@@ -160,7 +119,7 @@ def test_one_step_leaves_the_gradient_at_the_start_as_control(monkeypatch: pytes
 
 def test_true_controls_make_all_clients_follow_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """On quadratics of equal curvature, with c_u the gradient at theta and c their mean, both walk to the mean of the centres."""
-    trial = _Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
+    trial = Quadratics(monkeypatch).experiment("scaffold", (1.0, 5.0), "local.steps=1")
     state, _ = trial.advance(trial.initial_state())
     theta = float(state.shared)
     for client, centre in enumerate((1, 5)):
@@ -201,16 +160,16 @@ def test_scaffold_refuses_what_its_formula_does_not_hold_for() -> None:
 @pytest.mark.parametrize(("variant", "power"), [("fo", 1), ("hf", 2)])
 def test_a_meta_step_on_a_quadratic(monkeypatch: pytest.MonkeyPatch, variant: str, power: int) -> None:
     """w - beta a (1 - alpha a)^p (w - c), with p = 1 for first order and 2 with the curvature."""
-    quadratics = _Quadratics(monkeypatch, curvature=2.0)
+    quadratics = Quadratics(monkeypatch, curvature=2.0)
     trial = quadratics.experiment("peravg", (5.0,), "local.alpha=0.2", f"local.variant={variant}", "local.steps=1", "local.lr=0.1")
-    before, after = _advance(trial)
+    before, after = path_of(trial)
     assert after == pytest.approx(before - 0.1 * 2 * (1 - 0.2 * 2) ** power * (before - 5), rel=2e-3 if variant == "hf" else 1e-5)
 
 
 def test_the_personal_model_is_one_step_away() -> None:
     trial = experiment(tiny("peravg", "local.alpha=0.3", "local.batch_size=1000"))
     state, client = trial.initial_state(), trial.federation.clients[0]
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     trial._trainer.personalise(visit)
     model = linear((2,), 2)
@@ -227,18 +186,11 @@ def _initial(trial: Experiment) -> list[Tensor]:
     return [flat[:4].view(2, 2), flat[4:]]
 
 
-def _visit(trial: Experiment, client: int, state: ClientState | None = None, extras: dict[str, Tensor] | None = None) -> Visit:
-    task = Task(model_of(trial), trial.config.local, trial.config.rounds)
-    shared = model_of(trial).initial_values[Group.SHARED].clone()
-    broadcast = Broadcast(1, shared, model_of(trial).initial_buffers, extras or {})
-    return Visit(task, trial.federation.clients[client], broadcast, state or {}, Streams(0, 1, "view:personalised", client))
-
-
 # -------------------------------------------------------------------------------------------------------------- FedRod
 
 
 def _gradients(trial: Experiment, labels: Tensor, log_counts: Tensor) -> tuple[float, Tensor, Tensor]:
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     visit.model.train_only((Group.SHARED, Group.PERSONAL))
     for gradient in visit.model.gradients.values():
@@ -282,7 +234,7 @@ def test_the_personal_head_leaves_the_shared_part_alone() -> None:
 
 def test_a_zero_personal_head_answers_as_the_global_model() -> None:
     trial = experiment(tiny("fedrod"))
-    visit = _visit(trial, 0, {"personal": torch.zeros(6)})
+    visit = visit_of(trial, 0, {"personal": torch.zeros(6)})
     load(visit)
     inputs = torch.randn(5, 2)
     assert torch.equal(trial._trainer.predictor(visit)(inputs), trial._trainer.global_predictor(visit)(inputs))
@@ -309,14 +261,14 @@ def test_the_head_never_moves_and_is_not_in_the_matrix() -> None:
     body = sum(p.numel() for name, p in model_of(trial).module.named_parameters() if name.startswith("body."))
     assert trial.parameters == body
     run_rounds(trial)
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     assert torch.equal(visit.model.values[Group.FROZEN], head)
 
 
 def test_fine_tuning_moves_both_parts_of_a_copy() -> None:
     trial = experiment(tiny("fedbabu", "model.name=mlp", "local.finetune_epochs=2"))
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     body, head = visit.model.shared.clone(), visit.model.values[Group.FROZEN].clone()
     trial._trainer.personalise(visit)
@@ -397,7 +349,7 @@ def test_each_client_gets_its_own_mix_also_for_evaluation() -> None:
 def test_a_received_head_replaces_the_own_one() -> None:
     trial = experiment(tiny("fedpac", "model.name=mlp"))
     size = len(model_of(trial).values[Group.PERSONAL])
-    visit = _visit(trial, 0, {"personal": torch.ones(size)}, {"personal": torch.full((size,), 2.0)})
+    visit = visit_of(trial, 0, {"personal": torch.ones(size)}, {"personal": torch.full((size,), 2.0)})
     load(visit)
     assert visit.model.values[Group.PERSONAL].tolist() == [2.0] * size
 
@@ -419,7 +371,7 @@ def test_prototypes_are_weighted_by_counts_and_missing_classes_do_not_pull() -> 
 def test_the_pull_is_the_mean_over_batch_and_features() -> None:
     trial = experiment(tiny("fedpac", "model.name=mlp"))
     extras = {"prototypes": torch.tensor([[1.0, 1.0], [9.0, 9.0]]), "counts": torch.tensor([3.0, 0.0])}
-    visit = _visit(trial, 0, extras=extras)
+    visit = visit_of(trial, 0, extras=extras)
     features = torch.tensor([[2.0, 4.0], [0.0, 0.0]])
     found = trial._trainer._distance(visit, features, torch.tensor([0, 1]))  # type: ignore[attr-defined]
     assert float(found) == pytest.approx((1 + 9) / 2 / 2)
@@ -453,7 +405,7 @@ def test_fisher_traces_are_weights_and_examples_the_fallback() -> None:
 
 def test_the_trace_is_the_sum_of_squared_gradient_norms_over_batches() -> None:
     trial = experiment(tiny("fedas", "model.name=mlp", "local.align_epochs=0"))
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     found = trial._trainer.report(visit, None)["fisher"]  # type: ignore[arg-type]
     model, expected = visit.model.module, 0.0
@@ -466,7 +418,7 @@ def test_the_trace_is_the_sum_of_squared_gradient_norms_over_batches() -> None:
 def test_alignment_pulls_features_to_the_old_means() -> None:
     """Summed over classes, averaged within each."""
     trial = experiment(tiny("fedas", "model.name=mlp"))
-    visit = _visit(trial, 0)
+    visit = visit_of(trial, 0)
     load(visit)
     visit.model.train_only((Group.SHARED,))
     module = visit.model.module
@@ -490,12 +442,12 @@ def test_the_personal_model_is_that_of_the_last_participation() -> None:
     run_rounds(trial, 1)
     own = trial.engine.states.changed()
     assert own[0].keys() == {"body", "personal"}
-    visit = _visit(trial, 0, own[0])
+    visit = visit_of(trial, 0, own[0])
     load(visit)
     trial._trainer.personalise(visit)
     assert torch.equal(visit.model.shared, own[0]["body"])
     assert not torch.equal(own[0]["personal"], own[1]["personal"])
-    stranger = _visit(trial, 0)
+    stranger = visit_of(trial, 0)
     load(stranger)
     trial._trainer.personalise(stranger)
     assert torch.equal(stranger.model.shared, model_of(trial).initial_values[Group.SHARED])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import model_of, run_rounds, tiny
+from tests.support import model_of, run_rounds, tiny, visit_of
 from torch import Tensor, nn
 
 from fedomg import methods
@@ -59,28 +59,54 @@ def _experiment(monkeypatch: pytest.MonkeyPatch, model: Any, name: str, *overrid
     return Experiment(config, build_federation(config))
 
 
-def _visit(trial: Experiment, client: int = 0, state: ClientState | None = None, round: int = 1) -> Visit:
-    model = model_of(trial)
-    broadcast = Broadcast(round, model.initial_values[Group.SHARED].clone(), model.initial_buffers)
-    task = Task(model, trial.config.local, trial.config.rounds)
-    return Visit(task, trial.federation.clients[client], broadcast, state or {}, Streams(0, round, "view:personalised", client))
-
-
 def _end(trial: Experiment) -> ServerState:
     return run_rounds(trial)[0]
 
 
-def test_peravg_with_alpha_zero_is_fedavg_with_batchnorm_and_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = _end(_experiment(monkeypatch, _normed, "fedavg"))
-    meta = _end(_experiment(monkeypatch, _normed, "peravg", "local.alpha=0"))
-    assert torch.equal(plain.shared, meta.shared)
-    assert all(torch.equal(plain.buffers[name], meta.buffers[name]) for name in plain.buffers)
+@pytest.mark.parametrize(
+    ("name", "without", "base"),
+    [
+        ("peravg", "local.alpha=0", ()),
+        ("fedsam", "local.rho=0", ()),
+        ("fediir", "local.penalty=0", ("aggregator.weighting=uniform",)),
+        ("fedga", "local.step=0.0", ("aggregator.weighting=uniform",)),
+    ],
+)
+def test_without_its_idea_a_method_is_fedavg_with_batchnorm_and_dropout(
+    monkeypatch: pytest.MonkeyPatch, name: str, without: str, base: tuple[str, ...]
+) -> None:
+    plain = _end(_experiment(monkeypatch, _normed, "fedavg", *base))
+    other = _end(_experiment(monkeypatch, _normed, name, without))
+    assert torch.equal(plain.shared, other.shared)
+    assert all(torch.equal(plain.buffers[name], other.buffers[name]) for name in plain.buffers)
 
 
-def test_a_meta_step_moves_batchnorm_statistics_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variant in ("fo", "hf"):
-        state = _end(_experiment(monkeypatch, _normed, "peravg", f"local.variant={variant}", "local.steps=3", "rounds=1"))
-        assert int(state.buffers["body.1.num_batches_tracked"]) == 3
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [("peravg", "local.variant=fo"), ("peravg", "local.variant=hf"), ("fedsam", "local.rho=0.6"), ("mofedsam", "local.rho=0.6")],
+)
+def test_a_step_of_several_passes_moves_batchnorm_statistics_once(monkeypatch: pytest.MonkeyPatch, name: str, override: str) -> None:
+    state = _end(_experiment(monkeypatch, _normed, name, override, "local.steps=3", "rounds=1"))
+    assert int(state.buffers["body.1.num_batches_tracked"]) == 3
+
+
+def test_batchnorm_statistics_are_those_before_the_ascent(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ("local.steps=1", "rounds=1")
+    plain, sharp = (_end(_experiment(monkeypatch, _normed, name, *keys)) for name in ("fedavg", "fedsam"))
+    assert torch.equal(plain.buffers["body.1.running_mean"], sharp.buffers["body.1.running_mean"])
+    assert torch.equal(plain.buffers["body.1.running_var"], sharp.buffers["body.1.running_var"])
+    assert not torch.equal(plain.shared, sharp.shared)
+
+
+@pytest.mark.parametrize("phase", ["gradient", "validated"])
+def test_what_is_only_measured_moves_no_batchnorm_statistics(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    trial = _experiment(monkeypatch, _normed, "fediir" if phase == "gradient" else "fedga")
+    visit = visit_of(trial)
+    load(visit)
+    visit.model.module.train()
+    found = [trial._trainer.gather(phase, visit) if phase == "gradient" else trial._trainer.arrive(visit) for _ in range(2)]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert all(torch.equal(visit.model.buffers[name], value) for name, value in visit.broadcast.buffers.items())
 
 
 @pytest.mark.parametrize(("name", "alpha"), [("peravg", "local.alpha=0.3"), ("fedbabu", "local.finetune_epochs=2")])
@@ -90,7 +116,7 @@ def test_personalising_is_plain_sgd_whatever_the_training(name: str, alpha: str,
     for override in ("local.epochs=1", setting):
         config: Config = tiny(name, alpha, override, "model.name=mlp", "rounds=5")
         trial = Experiment(config, build_federation(config))
-        visit = _visit(trial, round=5)
+        visit = visit_of(trial, round=5)
         load(visit)
         trial._trainer.personalise(visit)
         ends.append(visit.model.shared.clone())
@@ -102,7 +128,7 @@ def test_fedas_keeps_its_own_batchnorm_statistics(monkeypatch: pytest.MonkeyPatc
     state = _end(trial)
     own = trial.engine.states.changed()[0]
     for memory, expected in ((own, own["own/body.1.running_mean"]), ({}, torch.zeros(8))):
-        visit = replace(_visit(trial, 0, memory), broadcast=Broadcast(2, state.shared, state.buffers))
+        visit = replace(visit_of(trial, 0, memory), broadcast=Broadcast(2, state.shared, state.buffers))
         load(visit)
         trial._trainer.personalise(visit)
         assert torch.equal(visit.model.buffers["body.1.running_mean"], expected)

@@ -1,6 +1,7 @@
 """A model's parameters as one flat vector a group, with the module's tensors as views into it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 import torch
@@ -62,6 +63,14 @@ class FlatModel:
         self.values[Group.FROZEN].copy_(self.initial_values[Group.FROZEN])
         for name, buffer in self.buffers.items():
             buffer.copy_(buffers.get(name, self.initial_buffers[name]))
+
+    @contextmanager
+    def leaving_buffers(self) -> Iterator[None]:
+        """Passes inside do not move BatchNorm statistics."""
+        before = clone(self.buffers)
+        yield
+        for name, buffer in self.buffers.items():
+            buffer.copy_(before[name])
 
     def train_only(self, groups: Collection[Group]) -> None:
         """Lets gradients flow to these groups, into their flat gradient vectors. Who never trains has none."""

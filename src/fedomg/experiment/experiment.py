@@ -56,8 +56,10 @@ class Experiment:
     def initial_state(self) -> ServerState:
         model = self._initial_model()
         buffers = {} if self.config.server.buffers == "local" else model.initial_buffers
-        coordinated = self._method.coordinator.initial(len(self.federation.clients), self.parameters)
-        state = ServerState(0, model.shared, buffers, coordinator=coordinated)
+        clients = len(self.federation.clients)
+        coordinated = self._method.coordinator.initial(clients, self.parameters)
+        weighted = self._method.aggregator.initial(clients, self.config.rounds)
+        state = ServerState(0, model.shared, buffers, coordinator=coordinated, aggregator=weighted)
         return state.to(self.federation.device)
 
     def untrained(self, state: ServerState) -> Record:

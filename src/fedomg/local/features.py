@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedomg.local.loop import Visit
-from fedomg.models.split import SplitModel
+from fedomg.models.split import split
 
 BATCH_SIZE = 256
 
@@ -21,8 +21,7 @@ class ClassFeatures(NamedTuple):
 
 def class_features(visit: Visit) -> ClassFeatures:
     """Over the client's whole training split, with the body as it is loaded, in evaluation mode."""
-    model = visit.model.module
-    assert isinstance(model, SplitModel)
+    model = split(visit.model.module)
     model.eval()
     counts = torch.bincount(visit.client.train.labels, minlength=visit.classes).float()
     sums, squares = counts.new_zeros(0), torch.zeros_like(counts)

@@ -5,7 +5,24 @@ from typing import Any, NamedTuple
 from fedomg.core.errors import UserError
 from fedomg.core.names import unknown_name
 from fedomg.local.options import LocalOptions
-from fedomg.methods import erm, fedas, fedavg, fedbabu, fedpac, fedprox, fedrod, fedsr, fish, fishr, peravg, scaffold
+from fedomg.methods import (
+    erm,
+    fedas,
+    fedavg,
+    fedbabu,
+    fedga,
+    fediir,
+    fedpac,
+    fedprox,
+    fedrod,
+    fedsam,
+    fedsr,
+    fish,
+    fishr,
+    mofedsam,
+    peravg,
+    scaffold,
+)
 from fedomg.methods.method import Entry, Method
 from fedomg.server.aggregator import Aggregator
 from fedomg.server.omg import OMG, OMGOptions
@@ -13,7 +30,11 @@ from fedomg.server.options import AggregatorOptions
 from fedomg.server.rules import Mean, Rule
 from fedomg.server.weighting import WEIGHTINGS
 
-_MODULES = (fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas, fedsr, erm, fish, fishr)
+_MODULES = (
+    *(fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas),
+    *(fedga, fedsam, mofedsam, fediir, fedsr),
+    *(erm, fish, fishr),
+)
 ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in _MODULES}
 ALIASES = {"fedomg": "fedavg+omg"}
 OMG_SUFFIX = "+omg"

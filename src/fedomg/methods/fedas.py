@@ -22,7 +22,7 @@ from fedomg.local.loop import Progress, Stage, Visit, cross_entropy
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer, load
 from fedomg.methods.method import Entry
-from fedomg.models.split import SplitModel
+from fedomg.models.split import split
 from fedomg.server.weighting import Samples
 
 BODY, FISHER = "body", "fisher"
@@ -71,8 +71,7 @@ def _load_own_body(visit: Visit) -> None:
 def _align(visit: Visit, batches: list[Batch], old: Tensor) -> Tensor:
     """Summed over the classes of the batch: the mean squared distance of their features to the old class mean."""
     (inputs, labels), *_ = batches
-    model = visit.model.module
-    assert isinstance(model, SplitModel)
+    model = split(visit.model.module)
     distances = (model.body(inputs) - old[labels]).square().mean(dim=1)
     alike = (labels.unsqueeze(1) == labels).sum(dim=1)  # examples of the same class in the batch
     loss: Tensor = (distances / alike).sum()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedomg.core.params import Group, Tensors
 from fedomg.core.records import FIT, Reply
@@ -23,7 +23,7 @@ from fedomg.local.loop import Progress, Stage, Visit, cross_entropy
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import PERSONAL, Trainer
 from fedomg.methods.method import Entry
-from fedomg.models.split import SplitModel
+from fedomg.models.split import split
 from fedomg.omg import shortest
 from fedomg.server.coordinator import Coordinator
 
@@ -70,11 +70,6 @@ class FedPac(Trainer[FedPacOptions]):
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         trained = class_features(visit)
         return {PERSONAL: visit.model.values[Group.PERSONAL].clone(), PROTOTYPES: trained.means, COUNTS: trained.counts}
-
-
-def split(module: nn.Module) -> SplitModel:
-    assert isinstance(module, SplitModel)
-    return module
 
 
 def statistics(found: ClassFeatures) -> Tensors:

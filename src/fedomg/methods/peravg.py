@@ -8,14 +8,13 @@ batches and D an order of its own, so that alpha = 0 is FedAvg to the bit. The p
 client with less than two batches nothing to do; both are departed from here.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from fedomg.core.params import Group, clone
+from fedomg.core.params import Group
 from fedomg.data.examples import Batch
 from fedomg.local.loop import Stage, Visit, cross_entropy, train
 from fedomg.local.options import LocalOptions
@@ -45,7 +44,7 @@ class PerAvg(Trainer[PerAvgOptions]):
         outer, inner, *third = batches
         start = values.clone()
         if self._alpha:
-            with _leaving_no_trace(visit):
+            with visit.model.leaving_buffers():
                 cross_entropy(visit, [inner]).backward()
             values.sub_(gradient, alpha=self._alpha)
             gradient.zero_()
@@ -65,22 +64,13 @@ class PerAvg(Trainer[PerAvgOptions]):
         for sign in (1, -1):
             values.copy_(start).add_(along, alpha=sign * delta)
             gradient.zero_()
-            with _leaving_no_trace(visit):
+            with visit.model.leaving_buffers():
                 cross_entropy(visit, batches).backward()
             ends.append(gradient.clone())
         return (ends[0] - ends[1]) / (2 * delta)
 
     def personalise(self, visit: Visit) -> None:
         train(Stage(steps=1, lr=self._alpha, plain=True, name="personalise"), visit, {})
-
-
-@contextmanager
-def _leaving_no_trace(visit: Visit) -> Iterator[None]:
-    """Only the outer pass of a step moves BatchNorm statistics."""
-    before = clone(visit.model.buffers)
-    yield
-    for name, buffer in visit.model.buffers.items():
-        buffer.copy_(before[name])
 
 
 METHOD = Entry(

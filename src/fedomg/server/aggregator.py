@@ -28,6 +28,10 @@ class Aggregator:
     weighting: Weighting
     rule: Rule
 
+    def initial(self, clients: int, rounds: int) -> Tensors:
+        """The state before the first round."""
+        return self.weighting.initial(clients, rounds)
+
     def direction(self, gram: Tensor, updates: Tensor, replies: Sequence[Reply], state: Tensors) -> tuple[Aggregate, Tensors]:
         """Combines the rows of `updates`, one for each reply, given their Gram matrix."""
         reference, state = self.weighting.weights(replies, state)

@@ -17,6 +17,10 @@ class Weighting(ABC):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def initial(self, clients: int, rounds: int) -> Tensors:
+        """The state before the first round, given how many clients there are and how many rounds will be run."""
+        return {}
+
     @abstractmethod
     def weights(self, replies: Sequence[Reply], state: Tensors) -> tuple[Tensor, Tensors]:
         """Weights that sum to one over these replies (float64), and the state for the next round."""
