@@ -10,9 +10,9 @@ correction of the bias. Then they receive m and minimise, on each batch,
 whose gradient flows through the inner one to body and classifier. Clients count uniformly.
 
 The classifier is the model's head, one linear layer in most models here; the authors' code has two. The first exchange runs in evaluation
-mode and on all examples, so that the mean does not depend on their order. The authors freeze BatchNorm, and where it is not frozen the
-two passes differ by its statistics. `penalty` is by default that of the FedOMG paper; the authors' code uses 5e-3 (VLCS), 1e-3 (PACS)
-and 5e-4 (OfficeHome). The model is sent in both exchanges, for a client keeps nothing between them.
+mode and on all examples, so that the mean does not depend on their order. The authors freeze BatchNorm (`model.frozen_batchnorm`);
+where it is not frozen the two passes differ by its statistics. `penalty` is by default that of the FedOMG paper; the authors' code
+uses 5e-3 (VLCS), 1e-3 (PACS) and 5e-4 (OfficeHome). The model is sent in both exchanges, for a client keeps nothing between them.
 """
 
 from collections.abc import Sequence
