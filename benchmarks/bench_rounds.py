@@ -113,7 +113,7 @@ class Plain:
     def __init__(self, work: Work, people: Federation) -> None:
         self._people = people
         with seeded_global_generator(SEED, "initialisation"):
-            self.model = _in_the_usual_order(build_model(work.model, work.shape, 10))
+            self.model = in_the_usual_order(build_model(work.model, work.shape, 10))
         dataset = people.dataset
         self._inputs = normalise(dataset, dataset.inputs).contiguous()
         self.initial = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
@@ -135,7 +135,7 @@ class Plain:
         return {name: tensor / len(self._people.clients) for name, tensor in total.items()}
 
 
-def _in_the_usual_order(model: nn.Module) -> nn.Module:
+def in_the_usual_order(model: nn.Module) -> nn.Module:
     """The CNN as it is written everywhere, with the ReLU before the pooling."""
     body = model.body
     if isinstance(body, nn.Sequential):
