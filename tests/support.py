@@ -29,10 +29,15 @@ TINY: dict[str, Any] = {
     "engine": {"name": "inline"},
 }
 
+SMALL: dict[str, tuple[str, ...]] = {
+    "fedadg": ("local.generator_width=16", "local.discriminator_width=8"),
+}
+"""What makes a method's own networks small."""
+
 
 def tiny(method: str = "fedavg", *overrides: str, **keys: Any) -> Config:
     """A configuration that runs in milliseconds."""
-    return make_config({**TINY, "method": method, **keys}, overrides)
+    return make_config({**TINY, "method": method, **keys}, (*SMALL.get(method.partition("+")[0], ()), *overrides))
 
 
 def experiment(config: Config) -> Experiment:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import TINY
+from tests.support import tiny
 
 from fedomg import methods
 from fedomg.core.params import Tensors
-from fedomg.experiment.config import Config, make_config
+from fedomg.experiment.config import Config
 from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.experiment.state import PARTS, ServerState
 
@@ -21,8 +21,8 @@ PICTURES: dict[str, Any] = {"dataset": "tests.pictures:Pictures", "target": "blu
 
 
 def configure(method: str, engine: str, **keys: Any) -> Config:
-    table = {**TINY, "data": {"validation": 0.25}, "rounds": 2, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, **keys}
-    return make_config({**table, "method": method, "engine": {"name": engine, "workers": 2}})
+    table = {"data": {"validation": 0.25}, "rounds": 2, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, **keys}
+    return tiny(method, **table, engine={"name": engine, "workers": 2})
 
 
 def run(config: Config) -> Run:

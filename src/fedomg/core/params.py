@@ -11,9 +11,13 @@ Tensors = dict[str, Tensor]
 
 
 class Group(StrEnum):
-    """What becomes of a parameter: shared goes through the aggregator, personal stays with the client, frozen never changes."""
+    """What becomes of a parameter.
+
+    Shared goes through the aggregator, auxiliary through the coordinator, personal stays with the client, frozen never changes.
+    """
 
     SHARED = "shared"
+    AUXILIARY = "auxiliary"
     PERSONAL = "personal"
     FROZEN = "frozen"
 
@@ -56,11 +60,12 @@ class FlatModel:
         """Read anew each time: a module may put another tensor in a buffer's place."""
         return dict(self.module.named_buffers())
 
-    def load(self, shared: Tensor, personal: Tensor | None, buffers: Mapping[str, Tensor]) -> None:
+    def load(self, shared: Tensor, personal: Tensor | None, buffers: Mapping[str, Tensor], auxiliary: Tensor | None = None) -> None:
         """Sets everything a client starts from; what it was not given takes its initial value."""
-        self.values[Group.SHARED].copy_(shared)
-        self.values[Group.PERSONAL].copy_(self.initial_values[Group.PERSONAL] if personal is None else personal)
-        self.values[Group.FROZEN].copy_(self.initial_values[Group.FROZEN])
+        given = {Group.SHARED: shared, Group.PERSONAL: personal, Group.AUXILIARY: auxiliary}
+        for group, values in self.values.items():
+            start = given.get(group)
+            values.copy_(self.initial_values[group] if start is None else start)
         for name, buffer in self.buffers.items():
             buffer.copy_(buffers.get(name, self.initial_buffers[name]))
 

@@ -1,9 +1,10 @@
 """The one local training loop: it owns batches, schedule, clipping, BatchNorm mode, optimizers and generators."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -68,27 +69,34 @@ Move = Callable[[list[Batch]], Tensor]
 Step = Callable[[Visit, list[Batch], Move], Tensor]
 """One step of the loop: moves of which the model is the result, and their loss."""
 
+Turns = Callable[[Visit, list[Batch]], Iterator[Tensor]]
+"""The losses of one step that several optimizers take in turn: each is descended before the next is asked for."""
+
 
 @dataclass(frozen=True)
 class Stage:
     """A stretch of local training: which groups move, along which gradient, for how long.
 
     The gradient is that of the loss, plus the term; a method that computes it otherwise gives `gradient` in place of both.
-    `epochs`, `steps` and `lr` are those of the configuration where they are None. A `plain` stage is SGD at a constant rate, without
-    momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
+    `epochs`, `steps`, `lr` and `optimizer` are those of the configuration where they are None. A `plain` stage is SGD at a constant
+    rate, without momentum, decay and clipping, whatever the configuration says. Each step gets a batch from each of `orders` independent
     shuffles of the client's examples, or one from each domain. A step is one move along the gradient; a method that moves otherwise
     gives `step`. Before step number `restart` the optimizer forgets. What is put into `memory` the client keeps. Stages of different
-    name remember different optimizers.
+    name remember different optimizers. Where `rivals` take part, each moves its own groups by an optimizer of its own: in every step
+    they descend the first of the losses of `turns`, in order, and the stage itself descends the last.
     """
 
     loss: Loss = cross_entropy
     term: Term | None = None
     gradient: Gradient | None = None
     step: Step | None = None
+    turns: Turns | None = None
+    rivals: tuple["Stage", ...] = ()
     groups: tuple[Group, ...] = (Group.SHARED, Group.PERSONAL)
     epochs: int | None = None
     steps: int | None = None
     lr: float | None = None
+    optimizer: Literal["sgd", "adam"] | None = None
     orders: int = 1
     by_domain: bool = False
     plain: bool = False
@@ -107,36 +115,70 @@ class Progress:
 
 
 def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, ClientState]:
-    """Runs one stage on the model in the visit's task; returns what the stage and its optimizer want remembered."""
-    options, model = _options(stage, visit), visit.model
-    model.module.train()
-    model.train_only(stage.groups)
-    trained = [group for group in stage.groups if len(model.values[group])]
-    optimizer = _open_optimizer(stage, options, model, trained, state)
-    steps, drawn = plan(stage, visit)
-    gradient = stage.gradient or partial(descend, stage)
+    """Runs one stage on the model in the visit's task; returns what the stage and its optimizers want remembered."""
+    visit.model.module.train()
+    together = (*stage.rivals, stage)
+    visit.model.train_only({group for each in together for group in each.groups})
+    movers = [_Mover(each, visit, state) for each in together]
+    own, gradient = movers[-1], stage.gradient or partial(descend, stage)
 
     def move(batches: list[Batch]) -> Tensor:
-        for group in trained:
-            model.gradients[group].zero_()
-        with options.arithmetic(model.shared.device):
-            loss = gradient(visit, batches)
-        if options.clip is not None:
-            torch.nn.utils.clip_grad_norm_([model.values[group] for group in trained], options.clip)
-        optimizer.step()
-        return loss
+        return own.along(partial(gradient, visit, batches))
 
+    steps, drawn = plan(stage, visit)
     chance = visit.streams.generator(f"augment/{stage.name}")
-    total, distance = torch.zeros((), device=model.shared.device), 0.0
+    total, distance = torch.zeros((), device=visit.model.shared.device), 0.0
     for step, drawn_now in enumerate(drawn):
-        distance += _set_rate(optimizer, stage, options, (visit.broadcast.round - 1 + step / steps) / visit.task.rounds)
+        position = (visit.broadcast.round - 1 + step / steps) / visit.task.rounds
+        distance += [mover.set_rate(position) for mover in movers][-1]
         if step == stage.restart:
-            optimizer.state.clear()
+            own.optimizer.state.clear()
         batches = [visit.client.train.batch(positions, chance) for positions in drawn_now]
-        total += move(batches) if stage.step is None else stage.step(visit, batches, move)
+        if stage.turns is not None:
+            total += _take_turns(stage.turns(visit, batches), movers)
+        else:
+            total += move(batches) if stage.step is None else stage.step(visit, batches, move)
     if not steps:
         return Progress(), stage.memory
-    return Progress(steps, float(total) / steps, distance), _optimizer_state(stage, options, optimizer, trained) | stage.memory
+    kept = {name: tensor for mover in movers for name, tensor in mover.remembered().items()}
+    return Progress(steps, float(total) / steps, distance), kept | stage.memory
+
+
+class _Mover:
+    """An optimizer, and the groups that it moves."""
+
+    def __init__(self, stage: Stage, visit: Visit, state: ClientState) -> None:
+        self._stage, self._options, self._model = stage, _options(stage, visit), visit.model
+        self._groups = [group for group in stage.groups if len(visit.model.values[group])]
+        self.optimizer = _open_optimizer(stage, self._options, visit.model, self._groups, state)
+
+    def along(self, gradient: Callable[[], Tensor]) -> Tensor:
+        """Moves along the gradient that this call adds, and returns its loss."""
+        for group in self._groups:
+            self._model.gradients[group].zero_()
+        with self._options.arithmetic(self._model.shared.device):
+            loss = gradient()
+        if self._options.clip is not None:
+            torch.nn.utils.clip_grad_norm_([self._model.values[group] for group in self._groups], self._options.clip)
+        self.optimizer.step()
+        return loss
+
+    def set_rate(self, position: float) -> float:
+        return _set_rate(self.optimizer, self._stage, self._options, position)
+
+    def remembered(self) -> ClientState:
+        return _optimizer_state(self._stage, self._options, self.optimizer, self._groups)
+
+
+def _take_turns(losses: Iterator[Tensor], movers: Sequence[_Mover]) -> Tensor:
+    """Each mover descends its loss; returns that of the last."""
+
+    def descend_the_next() -> Tensor:
+        loss = next(losses)
+        loss.backward()
+        return loss.detach()
+
+    return [mover.along(descend_the_next) for mover in movers][-1]
 
 
 def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
@@ -151,7 +193,9 @@ def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
 def _options(stage: Stage, visit: Visit) -> LocalOptions:
     options = visit.task.options
     kept = ("lr", "batch_size", "drop_last", "precision")
-    return LocalOptions(**{key: getattr(options, key) for key in kept}) if stage.plain else options
+    if stage.plain:
+        return LocalOptions(**{key: getattr(options, key) for key in kept})
+    return options if stage.optimizer is None else options.model_copy(update={"optimizer": stage.optimizer})
 
 
 def _open_optimizer(

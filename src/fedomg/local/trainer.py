@@ -12,7 +12,7 @@ from fedomg.local.loop import Progress, Stage, Visit, train
 from fedomg.local.options import LocalOptions
 from fedomg.models.split import SplitModel
 
-PERSONAL = "personal"
+PERSONAL, AUXILIARY = "personal", "auxiliary"
 BUFFER = "buffers/"
 
 BufferPolicy = Literal["average", "keep", "local"]
@@ -119,4 +119,4 @@ def load(visit: Visit, personal: bool = True) -> None:
     """
     own = {name.removeprefix(BUFFER): value for name, value in visit.state.items() if name.startswith(BUFFER)}
     part = visit.broadcast.extras.get(PERSONAL, visit.state.get(PERSONAL)) if personal else None
-    visit.model.load(visit.broadcast.shared, part, {**visit.broadcast.buffers, **own})
+    visit.model.load(visit.broadcast.shared, part, {**visit.broadcast.buffers, **own}, visit.broadcast.extras.get(AUXILIARY))

@@ -7,6 +7,7 @@ from fedomg.core.names import unknown_name
 from fedomg.local.options import LocalOptions
 from fedomg.methods import (
     erm,
+    fedadg,
     fedas,
     fedavg,
     fedbabu,
@@ -32,7 +33,7 @@ from fedomg.server.weighting import WEIGHTINGS
 
 _MODULES = (
     *(fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas),
-    *(fedga, fedsam, mofedsam, fediir, fedsr),
+    *(fedga, fedsam, mofedsam, fediir, fedsr, fedadg),
     *(erm, fish, fishr),
 )
 ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in _MODULES}

@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedomg.core.errors import UserError
 from fedomg.core.options import LARGE, MOST
 from fedomg.core.params import Group
 from fedomg.data.examples import Batch
@@ -30,7 +29,7 @@ from fedomg.local.loop import Stage, Visit
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer
 from fedomg.methods.method import Entry
-from fedomg.models.split import SplitModel
+from fedomg.models.split import SplitModel, linear_head
 from fedomg.server.weighting import Uniform
 
 SMALLEST_DEVIATION = 1e-6
@@ -46,11 +45,10 @@ class FedSrOptions(LocalOptions):
 class Gaussian(SplitModel):
     """Features N(mean, deviation^2), and the references of the classes. It answers with logarithms of probabilities."""
 
-    def __init__(self, model: SplitModel, head: nn.Linear, classes: int, samples: int) -> None:
-        super().__init__(model.body, head)
-        dimensions = head.in_features
-        self.gaussian = nn.Linear(_linear(model.head).in_features, 2 * dimensions)
-        self.reference = Reference(classes, dimensions)
+    def __init__(self, body: nn.Module, features: int, head: nn.Linear, samples: int) -> None:
+        super().__init__(body, head)
+        self.gaussian = nn.Linear(features, 2 * head.in_features)
+        self.reference = Reference(head.out_features, head.in_features)
         self.samples = samples
 
     def distribution(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,10 +87,10 @@ def divergence(mean: Tensor, deviation: Tensor, other_mean: Tensor, other_deviat
 
 class FedSr(Trainer[FedSrOptions]):
     def module(self, model: SplitModel) -> nn.Module:
-        own = _linear(model.head)
+        own = linear_head("fedsr", model)
         dimensions = self.options.dimensions or own.in_features
         head = own if dimensions == own.in_features else nn.Linear(dimensions, own.out_features)
-        return Gaussian(model, head, own.out_features, self.options.samples)
+        return Gaussian(model.body, own.in_features, head, self.options.samples)
 
     def group_of(self, name: str) -> Group:
         return Group.PERSONAL if name.startswith("reference.") else Group.SHARED
@@ -112,12 +110,6 @@ class FedSr(Trainer[FedSrOptions]):
         if self.options.information_weight:
             loss = loss + self.options.information_weight * model.reference.divergence(mean, deviation, labels)
         return loss
-
-
-def _linear(head: nn.Module) -> nn.Linear:
-    if not isinstance(head, nn.Linear):
-        raise UserError(f'method "fedsr" needs a model whose head is one linear layer, not {type(head).__name__}; choose another model')
-    return head
 
 
 def _positive(raw: Tensor) -> Tensor:

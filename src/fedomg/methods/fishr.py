@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedomg.core.errors import UserError
 from fedomg.core.options import LARGE, MOST
 from fedomg.core.records import ClientState
 from fedomg.data.examples import Batch
@@ -26,7 +25,7 @@ from fedomg.local.loop import Progress, Stage, Visit
 from fedomg.local.trainer import Trainer
 from fedomg.methods.erm import CentralisedOptions, joined
 from fedomg.methods.method import Entry
-from fedomg.models.split import SplitModel
+from fedomg.models.split import SplitModel, linear_head
 
 VARIANCES, STEPS = "variances", "steps"
 
@@ -39,8 +38,7 @@ class FishrOptions(CentralisedOptions):
 
 class Fishr(Trainer[FishrOptions]):
     def module(self, model: SplitModel) -> nn.Module:
-        if not isinstance(model.head, nn.Linear):
-            raise UserError('method "fishr" needs a model whose head is one linear layer; choose another model or method')
+        linear_head("fishr", model)
         return model
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
