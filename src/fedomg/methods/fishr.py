@@ -70,7 +70,8 @@ class Fishr(Trainer[FishrOptions]):
 
 def _gradients(head: nn.Module, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """Of each example's cross entropy in the parameters of a linear head: (examples, classes, features, and one for the bias)."""
-    errors = logits.float().softmax(dim=1) - F.one_hot(labels, logits.shape[1])
+    classes = torch.arange(logits.shape[1], device=labels.device)  # one_hot looks at the labels, and would wait for them
+    errors = logits.float().softmax(dim=1) - (labels.unsqueeze(1) == classes).float()
     if head.bias is not None:
         features = F.pad(features, (0, 1), value=1.0)
     return errors.unsqueeze(2) * features.float().unsqueeze(1)
