@@ -48,7 +48,8 @@ def make_record(
         }
         for client, name in enumerate(("noto", "blob"))
     }
-    server = {"converged": True, "step_norm": 0.5, "reference_norm": 0.4, "mean_pair_cosine": 0.2, "conflict_ratio": 0.1}
+    server: dict[str, Any] = {"converged": True, "step_norm": 0.5, "reference_norm": 0.4, "mean_pair_cosine": 0.2, "conflict_ratio": 0.1}
+    server["pairs"] = {"clients": [0, 1], "inner_product": [[0.1]], "cosine": [[0.1 * round_]], "divergence": [[0.5]]}
     return {
         "round": round_,
         "cohort": [0, 1] if round_ else [],

@@ -116,9 +116,10 @@ def test_the_server_learning_rate_and_momentum_scale_the_step() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ records
 
-ROUND_KEYS = {"round", "cohort", "dropped", "views", "validation", "clients", "server", "bytes", "seconds"}
+ROUND_KEYS = {"generalisation_gap", "round", "cohort", "dropped", "views", "validation", "clients", "server", "bytes", "seconds"}
 CLIENT_KEYS = {"name", "n", "steps", "loss", "norm", "cosine", "reference_weight", "omg_weight"}
-SERVER_KEYS = {"objective", "gap", "converged", "step_norm", "reference_norm", "mean_pair_cosine", "conflict_ratio"}
+SERVER_KEYS = {"objective", "gap", "converged", "step_norm", "reference_norm", "conflict_ratio", "pairs"}
+SERVER_KEYS |= {"mean_pair_cosine", "mean_pair_inner_product", "mean_pair_divergence"}
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedomg"])

@@ -46,6 +46,10 @@ class TestPage:
         expected = summarise([read_run(folder) for folder in runs], "Two methods", {"largest class": {"target": 0.21}})
         assert embedded(page) == json.loads(json.dumps(expected))
 
+    def test_pairs_are_averaged_over_rounds(self, runs: list[Path], tmp_path: Path) -> None:
+        pairs = embedded(report(runs, tmp_path / "report.html"))["runs"][0]["pairs"]
+        assert pairs == {"names": ["noto", "blob"], "cosine": [[None, 0.2], [0.2, None]]}  # 0.1, 0.2 and 0.3
+
     def test_is_the_same_for_the_same_runs(self, runs: list[Path], tmp_path: Path) -> None:
         assert report(runs, tmp_path / "a.html") == report(runs, tmp_path / "b.html")
 

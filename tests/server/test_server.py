@@ -1,13 +1,9 @@
-import math
-
-import pytest
 import torch
 
 from fedomg.core.params import Tensors
 from fedomg.core.records import Reply
 from fedomg.local.options import LocalOptions
 from fedomg.server.aggregator import Aggregator, merge_buffers
-from fedomg.server.diagnostics import agreement
 from fedomg.server.optimizer import ServerOptimizer
 from fedomg.server.rules import Mean
 from fedomg.server.weighting import Samples, Uniform
@@ -49,21 +45,3 @@ def test_server_momentum() -> None:
         step, state = optimizer.step(torch.tensor([1.0]), state)
         steps.append(step.item())
     assert steps == [1.0, 1.5, 1.75]
-
-
-def test_agreement_of_two_orthogonal_and_one_opposed() -> None:
-    updates = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0]], dtype=torch.float64)
-    step = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    found = agreement(updates @ updates.T, updates @ step, 1.0)
-    assert found.cosines.tolist() == [0.0, 1.0, 0.0]
-    assert found.norms.tolist() == [1.0, 2.0, 1.0]
-    assert found.mean_pair_cosine == pytest.approx(-1 / 3)
-    assert found.conflict_ratio == pytest.approx(1 / 3)
-
-
-def test_agreement_of_one_client_and_of_none_that_moved() -> None:
-    one = agreement(torch.ones(1, 1), torch.ones(1), 1.0)
-    assert (one.mean_pair_cosine, one.conflict_ratio) == (None, None)
-    still = agreement(torch.zeros(2, 2), torch.zeros(2), 0.0)
-    assert still.mean_pair_cosine is None
-    assert all(math.isnan(cosine) for cosine in still.cosines.tolist())

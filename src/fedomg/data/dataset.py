@@ -23,7 +23,7 @@ class Dataset:
     `whole_target` that a domain held out is tested as a whole all the same. `groups` names the
     subpopulations of worst-group accuracy; without it they are the domains. `augmentation` names what
     is done to training pictures. `skipped` lists files that could not be decoded, `left_out` files
-    that are known to be bad.
+    that are known to be bad. `made_from` is what one input was, where features have taken the inputs' place.
     """
 
     inputs: Tensor
@@ -42,6 +42,7 @@ class Dataset:
     window: int | None = None
     augmentation: Augmentation = "none"
     whole_target: bool = False
+    made_from: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

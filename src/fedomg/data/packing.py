@@ -12,7 +12,7 @@ from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
 from fedomg.data.mapped import MappedFile
 
-NAMES = ("class_names", "domain_names", "mean", "std", "group_names", "skipped", "left_out")
+NAMES = ("class_names", "domain_names", "mean", "std", "group_names", "skipped", "left_out", "made_from")
 VALUES = ("window", "augmentation", "whole_target")
 
 

@@ -68,8 +68,8 @@ class Config(Options):
     local: SerializeAsAny[LocalOptions] = Field(default_factory=LocalOptions, validate_default=True)
     aggregator: SerializeAsAny[AggregatorOptions] = Field(default_factory=AggregatorOptions, validate_default=True)
     server: ServerOptions = ServerOptions()
-    data: DataOptions = Field(default_factory=DataOptions, validate_default=True)
     model: ModelOptions = ModelOptions()
+    data: DataOptions = Field(default_factory=DataOptions, validate_default=True)
     evaluate: EvaluateOptions = Field(default_factory=EvaluateOptions, validate_default=True)
     engine: EngineOptions = EngineOptions()
 
@@ -101,7 +101,12 @@ class Config(Options):
         if "dataset" not in info.data:
             return options
         refuse_unread(info.data["dataset"], options)
-        return with_defaults(info.data["dataset"], options)
+        resolved = with_defaults(info.data["dataset"], options)
+        if "model" not in info.data or not info.data["model"].frozen_backbone:
+            return resolved
+        if options.augment not in (None, "none"):
+            raise UserError("data.augment has no effect with model.frozen_backbone, which sees every image once; remove it")
+        return resolved.model_copy(update={"augment": "none"})
 
     @field_validator("engine", mode="before")
     @classmethod
@@ -125,6 +130,12 @@ class Config(Options):
         if options.personalised is not None or "method" not in info.data:
             return options
         return options.model_copy(update={"personalised": methods.parse(info.data["method"]).entry.personalised_every})
+
+    @model_validator(mode="after")
+    def _method_without_the_body(self) -> "Config":
+        if self.model.frozen_backbone and methods.parse(self.method).entry.needs_body:
+            raise UserError(f'method "{self.method}" works on the body, so it cannot run with model.frozen_backbone; remove that key')
+        return self
 
     def table(self) -> Table:
         """Plain values, without those that are None: TOML has no null."""

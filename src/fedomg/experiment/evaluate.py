@@ -1,6 +1,6 @@
 """The evaluation views. A view is a phase like any other: it runs where the data are, on copies, and changes no state."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,7 @@ class EvaluateOptions(Options):
     worst_group: Every = Field(1, description="the global model on the group it serves worst")
     validation: Every = Field(1, description="the global model on every client's validation data, for selection")
     batch_size: int = Field(256, ge=1, le=MOST, description="examples a forward pass")
+    pairs_up_to: int = Field(32, ge=0, le=MOST, description="largest cohort of which the record of a round holds every pair of updates")
 
     def due(self, view: str, round: int, rounds: int) -> bool:
         every: Every | None = self.global_ if view == "global" else getattr(self, view)
@@ -96,6 +97,19 @@ def _across(accuracies: Sequence[float]) -> Numbers:
 
 def domain_record(replies: Sequence[Reply]) -> dict[str, Numbers]:
     return _by(replies, "domain:")
+
+
+def generalisation_gap(validation: Mapping[str, Numbers], views: Mapping[str, Numbers]) -> Numbers | None:
+    """How much worse the held-out domain is served than the source domains' validation data: large is bad, in accuracy and in loss.
+
+    None in rounds in which not both were evaluated.
+    """
+    n = sum(domain["n"] for domain in validation.values())
+    if "target" not in views or not n:
+        return None
+    source = {metric: sum(domain[metric] * domain["n"] for domain in validation.values()) / n for metric in ("accuracy", "loss")}
+    target = views["target"]
+    return {"accuracy": source["accuracy"] - target["accuracy"], "loss": target["loss"] - source["loss"]}
 
 
 def numbers(tally: Tally) -> Numbers:

@@ -11,25 +11,29 @@ import torch
 from torch import Tensor
 
 from fedomg import methods
+from fedomg.core.cache import cache_folder
 from fedomg.core.errors import UserError
 from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, Reply
+from fedomg.core.rng import seeded_global_generator
 from fedomg.data.catalogue import load_dataset
 from fedomg.data.deal import deal
 from fedomg.data.federation import Federation, pooled
 from fedomg.engine.pool import Note
 from fedomg.experiment import evaluate
+from fedomg.experiment.backbone import Watch, with_features
 from fedomg.experiment.config import Config
-from fedomg.experiment.engines import device_of, open_engine
+from fedomg.experiment.engines import cores, device_of, open_engine
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, VALIDATION
 from fedomg.experiment.sampling import sample_cohort
 from fedomg.experiment.site import initial_model
 from fedomg.experiment.state import ServerState
 from fedomg.methods.method import Method
+from fedomg.models import build_model
 from fedomg.omg import gram_matrix
 from fedomg.server.aggregator import Aggregate, merge_buffers
 from fedomg.server.coordinator import Phase
-from fedomg.server.diagnostics import agreement
+from fedomg.server.diagnostics import agreement, pair_matrices, pair_means, pairs
 from fedomg.server.optimizer import ServerOptimizer
 
 Record = dict[str, Any]
@@ -123,10 +127,11 @@ class Experiment:
         return new, *self._diagnostics(fitted, aggregate, step)
 
     def _diagnostics(self, fitted: "_Fitted", aggregate: Aggregate, step: Tensor) -> tuple[Record, Record]:
-        found = aggregate.combination
-        products = (fitted.updates @ step).double().cpu()
+        found, gram = aggregate.combination, fitted.gram
         step_norm = float(torch.linalg.vector_norm(step, dtype=torch.float64))
-        agreed = agreement(fitted.gram, products, step_norm)
+        agreed = agreement(gram, self._products(fitted, aggregate, step), step_norm)
+        paired = pairs(gram)
+        shown = pair_matrices(paired, [reply.client for reply in fitted.replies]) if self._shows_pairs(len(gram)) else None
         weights = [None] * len(fitted.replies) if found.weights is None else found.weights.tolist()
         per_client = zip(fitted.replies, agreed.norms.tolist(), agreed.cosines.tolist(), aggregate.reference.tolist(), weights, strict=True)
         clients = {
@@ -142,17 +147,26 @@ class Experiment:
             }
             for reply, norm, cosine, reference, weight in per_client
         }
-        reference_norm = float((aggregate.reference @ fitted.gram @ aggregate.reference).clamp(min=0).sqrt())
+        reference_norm = float((aggregate.reference @ gram @ aggregate.reference).clamp(min=0).sqrt())
         server = {
             "objective": found.objective,
             "gap": found.gap,
             "converged": found.converged,
             "step_norm": step_norm,
             "reference_norm": reference_norm,
-            "mean_pair_cosine": agreed.mean_pair_cosine,
-            "conflict_ratio": agreed.conflict_ratio,
+            **pair_means(paired),
+            "pairs": shown,
         }
         return clients, server
+
+    def _products(self, fitted: "_Fitted", aggregate: Aggregate, step: Tensor) -> Tensor:
+        """The inner products of the updates with the step, from their Gram matrix where the step is made of nothing else."""
+        if self._optimizer.momentum:
+            return (fitted.updates @ step).double().cpu()
+        return self._optimizer.lr * (fitted.gram @ aggregate.combination.coefficients)
+
+    def _shows_pairs(self, clients: int) -> bool:
+        return 1 < clients <= self.config.evaluate.pairs_up_to
 
     def _evaluated(self, state: ServerState, clock: "_Clock", traffic: dict[str, int]) -> Record:
         """The views that are due, and what the round has cost so far."""
@@ -161,6 +175,7 @@ class Experiment:
         return {
             "views": views,
             "validation": validation,
+            "generalisation_gap": evaluate.generalisation_gap(validation, views),
             "bytes": {**traffic, "evaluation": evaluation_bytes},
             "seconds": clock.read(),
         }
@@ -218,8 +233,12 @@ def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     return _Fitted([replies[i] for i in kept.tolist()], rows[kept], gram[kept][:, kept])
 
 
-def build_federation(config: Config) -> Federation:
+def build_federation(config: Config, watch: Watch = lambda what, done, total: None) -> Federation:
     dataset = load_dataset(config.dataset, config.data, config.seed)
+    if config.model.frozen_backbone:
+        with seeded_global_generator(config.seed, "initialisation"):
+            model = build_model(config.model.name, dataset.shape, len(dataset.class_names), config.model.weights)
+        dataset = with_features(dataset, model.body, device_of(config.engine.device), cores(), cache_folder(config.data.cache), watch)
     federation = deal(dataset, config.target, config.data, config.seed)
     return pooled(federation) if methods.parse(config.method).entry.kind == "centralised" else federation
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
+from fedomg.experiment.backbone import Watch
 from fedomg.experiment.checkpoint import CheckpointFolder
 from fedomg.experiment.config import Config, decides, flat, load_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
@@ -28,11 +29,17 @@ NAMED_FILES = 5
 
 
 def run(
-    config: Config, out: Path, resume: bool = False, observe: Observer = lambda record: None, note: Note = lambda text: None
+    config: Config,
+    out: Path,
+    resume: bool = False,
+    observe: Observer = lambda record: None,
+    note: Note = lambda text: None,
+    watch: Watch = lambda what, done, total: None,
 ) -> dict[str, Any]:
     """Runs what is left of an experiment and returns its result.
 
-    `observe` sees every record, those before a resume too; `note` is told what a user should know of the data.
+    `observe` sees every record, those before a resume too; `note` is told what a user should know of the data; `watch` how far
+    work has come that is done once, before the rounds.
     """
     folder = RunFolder(out, config)
     folder.refuse_another_run(resume)
@@ -42,7 +49,7 @@ def run(
         return finished[1]
     if config.model.weights != NONE:
         find_weights(config.model.name, config.model.weights)  # before the data are read, which may take long
-    federation = build_federation(config)
+    federation = build_federation(config, watch)
     if skipped := federation.dataset.skipped:
         note(_skipped(skipped))
     if federation.target is None and not any(len(client.test) for client in federation.clients):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedomg import methods
 from fedomg.core.errors import UserError
@@ -23,6 +23,8 @@ from fedomg.local.loop import Task, Visit
 from fedomg.local.trainer import Predictor, Trainer, load
 from fedomg.models import build_model
 from fedomg.models.freeze import freeze_batchnorm
+from fedomg.models.options import ModelOptions
+from fedomg.models.split import SplitModel
 
 
 class LocalSite:
@@ -84,10 +86,18 @@ def _examples(phase: str, client: Client) -> Examples:
 
 def initial_model(config: Config, federation: Federation, trainer: Trainer[Any]) -> FlatModel:
     with seeded_global_generator(config.seed, "initialisation"):
-        split = build_model(config.model.name, federation.shape, federation.classes, config.model.weights)
-        if config.model.frozen_batchnorm and not freeze_batchnorm(split):
-            raise UserError(f'model.frozen_batchnorm has no effect on model "{config.model.name}", which has no BatchNorm; remove it')
+        split = _split_model(config.model, federation)
         return FlatModel(trainer.module(split).to(federation.device), trainer.group_of)
+
+
+def _split_model(options: ModelOptions, federation: Federation) -> SplitModel:
+    if options.frozen_backbone:  # the inputs are features, and the head is that of the whole model
+        whole = build_model(options.name, federation.dataset.made_from, federation.classes)
+        return SplitModel(nn.Identity(), whole.head)
+    model = build_model(options.name, federation.shape, federation.classes, options.weights)
+    if options.frozen_batchnorm and not freeze_batchnorm(model):
+        raise UserError(f'model.frozen_batchnorm has no effect on model "{options.name}", which has no BatchNorm; remove it')
+    return model
 
 
 def blueprint(config: Config, federation: Federation) -> Blueprint:

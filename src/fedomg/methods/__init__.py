@@ -93,6 +93,7 @@ def catalogue() -> list[dict[str, Any]]:
                 "aliases": [alias for alias, of in ALIASES.items() if of == canonical],
                 "kind": entry.kind,
                 "composes": entry.composes and not omg,
+                "needs_body": entry.needs_body,
                 "summary": f"{entry.name} on the clients, the invariant direction on the server" if omg else entry.summary,
                 "citation": f"{entry.citation}; Nguyen et al., ICLR 2025" if omg else entry.citation,
             }

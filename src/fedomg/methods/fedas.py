@@ -107,4 +107,5 @@ METHOD = Entry(
     local=FedAsOptions,
     trainer=FedAs,
     weighting=FisherTrace,
+    needs_body=True,
 )

@@ -37,4 +37,5 @@ METHOD = Entry(
     local=FedBabuOptions,
     trainer=FedBabu,
     personalised_every="last",
+    needs_body=True,
 )

@@ -121,4 +121,5 @@ METHOD = Entry(
     local=FedPacOptions,
     trainer=FedPac,
     coordinator=FedPacCoordinator,
+    needs_body=True,
 )

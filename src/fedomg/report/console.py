@@ -45,7 +45,7 @@ def show_run(config: Config, out: Path | None, resume: bool) -> None:
     with progress() as show:
         task = show.add(config.method, config.rounds)
         try:
-            result = run(config, folder, resume, lambda record: show.update(task, record), console.print)
+            result = run(config, folder, resume, lambda record: show.update(task, record), console.print, show.watch)
         except KeyboardInterrupt:
             raise UserError(f"stopped; continue with --resume --out {folder}") from None
     rule = result["selection"]
@@ -73,6 +73,8 @@ class _Display:
         self._progress = progress
         self._rounds: list[tuple[str, int]] = []
         self._shown: dict[int, int] = {}
+        self._watched: dict[str, TaskID] = {}
+        self._tenths: dict[str, int] = {}
 
     def add(self, name: str, rounds: int) -> int:
         self._rounds.append((name, rounds))
@@ -89,6 +91,16 @@ class _Display:
             self._shown[task] = record["round"]
             name, rounds = self._rounds[task]
             console.print(f"{name}: round {record['round']}/{rounds}  {_numbers(record)}  {record['seconds']['total']:.1f} s")
+
+    def watch(self, what: str, done: int, total: int) -> None:
+        """How far something has come that is done once: a bar of its own, or about ten lines."""
+        if self._progress:
+            if what not in self._watched:
+                self._watched[what] = self._progress.add_task(what, total=total, numbers="")
+            self._progress.update(self._watched[what], completed=done)
+        elif 10 * done // total > self._tenths.get(what, 0):
+            self._tenths[what] = 10 * done // total
+            console.print(f"{what}: {done:,}/{total:,}")
 
 
 @contextmanager

@@ -182,6 +182,7 @@ def _run(run: Run, scopes: list[tuple[str | None, str | None]]) -> dict[str, Any
             if (found := _domain_accuracy(run, view, domain)) is not None
         ],
         "clients": _clients(run.records),
+        "pairs": _pairs(run.records),
         "server": {key: [_short(_server_value(record, key)) for record in run.records] for key in SERVER_VALUES},
         "record_rounds": [record["round"] for record in run.records],
         "seconds": _total(run.records, "seconds", ("total",)),
@@ -204,18 +205,47 @@ def _clients(records: Sequence[Record]) -> dict[str, Any]:
     """Matrices of client x round; null where a client was not in the cohort."""
     trained = [record for record in records if mapping(record.get("clients"))]
     names = {client: _client_name(client, values) for record in trained for client, values in record["clients"].items()}
-    identifiers = sorted(names, key=lambda client: (not client.isdigit(), int(client) if client.isdigit() else 0, client))
+    identifiers = _in_order(names)
     matrices = {
         key: [[_short(number(mapping(record["clients"].get(client)).get(key))) for record in trained] for client in identifiers]
         for key in CLIENT_VALUES
     }
-    shared = Counter(names.values())
     return {
-        "names": [names[client] if shared[names[client]] == 1 else f"{names[client]} ({client})" for client in identifiers],
+        "names": _distinct(names, identifiers),
         "rounds": [record["round"] for record in trained],
         # A matrix without a number is not worth its bytes: runs without OMG have no OMG weights.
         **{key: matrix if any(value is not None for row in matrix for value in row) else None for key, matrix in matrices.items()},
     }
+
+
+def _pairs(records: Sequence[Record]) -> dict[str, Any] | None:
+    """The cosine of every two clients' updates, averaged over the rounds in which both took part; None where no round recorded it."""
+    names: dict[str, str] = {}
+    found: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        recorded = mapping(mapping(record.get("server")).get("pairs"))
+        clients = [str(client) for client in recorded.get("clients", [])]
+        names |= {client: _client_name(client, mapping(record.get("clients")).get(client)) for client in clients}
+        for position, row in enumerate(recorded.get("cosine", [])):
+            for other, value in zip(clients[position + 1 :], row, strict=False):
+                if number(value) is not None:
+                    found.setdefault((clients[position], other), []).append(value)
+    if not found:
+        return None
+    identifiers = _in_order(names)
+    means = {pair: _short(sum(values) / len(values)) for pair, values in found.items()}
+    matrix = [[means.get((one, other), means.get((other, one))) for other in identifiers] for one in identifiers]
+    return {"names": _distinct(names, identifiers), "cosine": matrix}
+
+
+def _in_order(clients: Iterable[str]) -> list[str]:
+    return sorted(clients, key=lambda client: (not client.isdigit(), int(client) if client.isdigit() else 0, client))
+
+
+def _distinct(names: Mapping[str, str], clients: Sequence[str]) -> list[str]:
+    """What the clients are called; those who share a name with their numbers."""
+    shared = Counter(names.values())
+    return [names[client] if shared[names[client]] == 1 else f"{names[client]} ({client})" for client in clients]
 
 
 def _client_name(client: str, values: object) -> str:

@@ -349,9 +349,13 @@
     gradient: "linear-gradient(to right in oklab, var(--against), var(--neutral), var(--along))",
   };
 
-  /** Values by row and round. All cells of one colour are one path, so that a hundred clients over hundreds of rounds stay quick. */
-  function heatMap(host, { names, rounds, matrix, low, high, colours, format, label, what, chosen }) {
-    host.append(el("div", { class: "scale" }, format.value(low), el("i", { style: `background:${colours.gradient}` }), format.value(high), el("span", {}, "empty: not in the cohort")));
+  /**
+   * Values by row and round, or by row and row where `columns` names the second. All cells of one colour are one path, so that a
+   * hundred clients over hundreds of rounds stay quick.
+   */
+  function heatMap(host, { names, rounds, columns = null, matrix, low, high, colours, format, label, what, chosen }) {
+    const empty = columns ? "empty: itself, or never in one cohort" : "empty: not in the cohort";
+    host.append(el("div", { class: "scale" }, format.value(low), el("i", { style: `background:${colours.gradient}` }), format.value(high), el("span", {}, empty)));
     const width = Math.max(240, host.clientWidth);
     const cellHeight = Math.max(5, Math.min(22, Math.floor(520 / names.length)));
     const margin = { top: 14, bottom: 40, left: Math.min(Math.max(...names.map((name) => textWidth(name))) + 12, width * 0.28), right: 6 };
@@ -377,16 +381,21 @@
       if (r % every) return;
       node.append(svg("text", { x: margin.left - 7, y: margin.top + (r + 0.5) * cellHeight + 4, "text-anchor": "end" }, shorten(name, margin.left - 10)));
     });
-    const wanted = new Set(ticks(rounds[0], rounds[rounds.length - 1], plotWidth / 70, true));
+    const wanted = new Set(columns ? [] : ticks(rounds[0], rounds[rounds.length - 1], plotWidth / 70, true));
+    (columns || []).forEach((name, c) => {
+      const room = plotWidth / columns.length - 6;
+      if (room > 30) node.append(svg("text", { x: (left(c) + left(c + 1)) / 2, y: plotBottom + 17, "text-anchor": "middle" }, shorten(name, room)));
+    });
     rounds.forEach((round, c) => {
       if (wanted.has(round)) node.append(svg("text", { x: (left(c) + left(c + 1)) / 2, y: plotBottom + 17, "text-anchor": "middle" }, String(round)));
       if (round === chosen) node.append(svg("path", { d: `M${(left(c) + left(c + 1)) / 2},${margin.top - 2}l-4,-7h8Z`, style: "fill:var(--muted)" }));
     });
-    node.append(svg("text", { x: margin.left + plotWidth / 2, y: height - 5, "text-anchor": "middle" }, "round"));
-    cellCursor(node, { names, rounds, matrix, left, top: margin.top, cellHeight, format, what });
+    if (!columns) node.append(svg("text", { x: margin.left + plotWidth / 2, y: height - 5, "text-anchor": "middle" }, "round"));
+    const title = (r, c) => columns ? [`${names[r]} and ${columns[c]}`, ""] : [names[r], `Round ${rounds[c]}: `];
+    cellCursor(node, { names, rounds, matrix, left, top: margin.top, cellHeight, format, what, title });
   }
 
-  function cellCursor(node, { names, rounds, matrix, left, top, cellHeight, format, what }) {
+  function cellCursor(node, { names, rounds, matrix, left, top, cellHeight, format, what, title }) {
     const frame = svg("rect", { class: "cell-cursor", height: cellHeight, visibility: "hidden" });
     const area = svg("rect", { class: "catch", x: left(0), y: top, width: left(rounds.length) - left(0), height: cellHeight * names.length });
     node.append(frame, area);
@@ -396,7 +405,8 @@
       const place = { x: left(c), y: top + r * cellHeight, width: left(c + 1) - left(c), visibility: "visible" };
       for (const [name, value] of Object.entries(place)) frame.setAttribute(name, value);
       const value = isNumber(matrix[r][c]) ? `${what} ${format.value(matrix[r][c])}` : "not in the cohort";
-      showTip(clientX, clientY, el("b", {}, names[r]), `Round ${rounds[c]}: ${value}`);
+      const [heading, before] = title(r, c);
+      showTip(clientX, clientY, el("b", {}, heading), before + value);
     };
     const hide = () => {
       frame.setAttribute("visibility", "hidden");
@@ -719,14 +729,15 @@
       drawClients();
     };
     keepFocus(byId("weights-controls"), () => byId("weights-controls").replaceChildren(dropdown("Run", data.runs.map((other, i) => [i, runName(other)]), state.run, choose, "run")));
-    for (const id of ["weights", "cosines"]) byId(id).replaceChildren();
+    for (const id of ["weights", "cosines", "pairs"]) byId(id).replaceChildren();
     for (const id of ["weights-caption", "cosines-caption"]) byId(id).replaceChildren();
     if (!run.clients.names.length) {
-      for (const id of ["weights", "cosines"]) emptyPanel(byId(id), "This run recorded no clients.");
+      for (const id of ["weights", "cosines", "pairs"]) emptyPanel(byId(id), "This run recorded no clients.");
       return;
     }
     drawWeights(run);
     drawCosines(run);
+    drawPairs(run);
   }
 
   const chosenText = (run, heat) => `${heat ? "Mark" : "Dashed vertical line"}: the selected round, ${run.selection.round} (${run.selection.rule}).`;
@@ -772,6 +783,14 @@
       });
     }
     byId("cosines-caption").append(chosenText(run, heat));
+  }
+
+  function drawPairs(run) {
+    const host = byId("pairs");
+    if (!run.pairs) return emptyPanel(host, "This run recorded no pairs of clients: it has a single one, or its cohorts are larger than evaluate.pairs_up_to.");
+    const { names, cosine } = run.pairs;
+    const reach = Math.ceil(10 * Math.max(...finite(cosine).map(Math.abs), 0.01)) / 10;
+    heatMap(panel(host, runName(run)), { names, rounds: names.map((_, i) => i), columns: names, matrix: cosine, low: -reach, high: reach, colours: DIVERGING, format: COSINE, label: "Mean cosine of every pair of clients", what: "cosine" });
   }
 
   function drawAgreement() {
