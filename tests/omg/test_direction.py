@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.omg.families import draw
+from tests.omg.families import NAMES, Problem, draw, uniform
 from torch import Tensor
 
 from fedomg import omg
@@ -62,6 +62,25 @@ def test_squares_beyond_float32_are_no_trouble(scale: float) -> None:
     gram = gram_matrix(updates)
     assert cosine_error(gram, updates) < 1e-6
     assert torch.isfinite(omg.direction(updates)).all()
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_updates_get_a_direction_near_the_best_and_an_honest_flag(name: str, kappa: float) -> None:
+    # Rounding in float32 leaves squared lengths good to 1e-7, so values near a length of zero to its square root.
+    for count, seed in ((2, 0), (7, 1), (25, 2)):
+        rows = draw(name, count, seed).astype(np.float32)
+        gram = gram_matrix(torch.from_numpy(rows)).numpy()
+        solution = omg.solve(gram, None, kappa)
+        problem = Problem(rows.astype(np.float64), uniform(count), kappa)
+        assert (solution.weights >= 0).all()
+        assert solution.weights.sum() == pytest.approx(1.0)
+        assert np.isfinite([solution.objective, solution.gap, *solution.coefficients]).all()
+        assert not solution.converged or abs(solution.gap) <= 1e-7 * gram.diagonal().mean()
+        if not problem.moving.any():
+            continue
+        best = omg.solve(problem.updates @ problem.updates.T, None, kappa).coefficients @ problem.updates
+        assert problem.worst(solution.coefficients @ problem.updates) >= problem.worst(best) - 1e-3 * (1 + kappa) * problem.mean_square
 
 
 def test_a_row_that_is_not_finite_spoils_only_its_own_entries() -> None:

@@ -14,7 +14,8 @@ def known(what: str, name: str, names: Collection[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """One line that names the nearest known name, or all of them where none is near."""
+    """One line that names the nearest known name, capitals aside, or all of them where none is near."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f'no {what} is called "{name}"; ' + (f'did you mean "{near[0]}"?' if near else f"known are: {', '.join(known)}")
+    lowered = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+    return f'no {what} is called "{name}"; ' + (f'did you mean "{lowered[near[0]]}"?' if near else f"known are: {', '.join(known)}")

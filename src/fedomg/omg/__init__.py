@@ -5,8 +5,9 @@ Usable alone: it needs torch and nothing else of this package.
 
 from fedomg.omg.direction import aggregate, combine, direction, gram_matrix
 from fedomg.omg.presets import Preset, preset, solve_preset
+from fedomg.omg.published import solve_reference
 from fedomg.omg.shortest import shortest
-from fedomg.omg.solver import Solution, solve, solve_reference
+from fedomg.omg.solver import Solution, solve
 
 __all__ = [
     "Preset",

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedomg.omg.arguments import Vector, Weights, check_kappa, check_reference
 from fedomg.omg.presets import Preset, Solver, solve_preset
 from fedomg.omg.presets import preset as named_preset
-from fedomg.omg.solver import Vector, Weights, check_kappa, check_reference
 
 BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
 _BLOCK_ELEMENTS = 1 << 19  # of the update matrix to a product

@@ -11,18 +11,9 @@ from typing import Literal, TypeAlias, get_args, overload
 import numpy as np
 from torch import Tensor
 
-from fedomg.omg.solver import (
-    Array,
-    Solution,
-    Vector,
-    Weights,
-    check_gram,
-    check_kappa,
-    check_reference,
-    solve_exact,
-    solve_softmax,
-    to_tensors,
-)
+from fedomg.omg.arguments import Array, Vector, Weights, check_gram, check_kappa, check_reference
+from fedomg.omg.published import solve_softmax
+from fedomg.omg.solver import Solution, solve_exact, to_tensors
 
 Solver: TypeAlias = Literal["exact", "reference"]
 Weighting: TypeAlias = Literal["samples", "uniform", "delta"]

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedomg.omg.solver import Matrix, Projection, Vector, check_gram, one_thread
+from fedomg.omg.arguments import Matrix, Vector, check_gram
+from fedomg.omg.projection import Projection, one_thread
 
 TOLERANCE = 1e-10
 MOST_STEPS = 30

@@ -1,4 +1,4 @@
-"""The FedOMG problem on a Gram matrix: solved exactly with a certificate, or by the published gradient method.
+"""The FedOMG problem on a Gram matrix, solved exactly, with a certificate.
 
 FedOMG (Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient", ICLR 2025) looks for the direction
 that has the largest worst-case inner product with the client updates h_u, within a ball around the reference aggregate g0 = Σ b_u h_u:
@@ -17,21 +17,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Vector: TypeAlias = npt.NDArray[np.float64]
-Matrix: TypeAlias = npt.NDArray[np.float64]
-Array: TypeAlias = npt.NDArray[np.floating]
-Weights: TypeAlias = Array | Tensor | Sequence[float]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from fedomg.omg.arguments import Array, Matrix, Vector, Weights, check_gram, check_kappa, check_reference
+from fedomg.omg.projection import Mask, Projection, one_thread, times
+
 ArrayT = TypeVar("ArrayT", Vector, Tensor)
 
 TOLERANCE = 1e-9
@@ -91,64 +86,6 @@ def to_tensors(solution: Solution[Vector]) -> Solution[Tensor]:
     )
 
 
-# --- what callers hand in ---------------------------------------------------------------------------------------------------------------
-
-
-def check_gram(gram: Array | Tensor) -> Matrix:
-    """A float64 copy of the Gram matrix, or an error that says what is wrong with it."""
-    if isinstance(gram, Tensor):
-        if not gram.is_floating_point():
-            raise TypeError(f"the Gram matrix must be floating, not {gram.dtype}")
-        matrix: Matrix = gram.detach().to("cpu", torch.float64, copy=True).numpy()
-    else:
-        given = np.asarray(gram)
-        if not np.issubdtype(given.dtype, np.floating):
-            raise TypeError(f"the Gram matrix must be floating, not {given.dtype}")
-        matrix = np.array(given, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
-        raise ValueError(f"the Gram matrix must be a square matrix with a row for each update, not of shape {tuple(matrix.shape)}")
-    if not np.isfinite(matrix).all():
-        raise ValueError("the Gram matrix is not finite")
-    largest = np.abs(matrix).max()
-    if (np.diag(matrix) < 0).any() or (np.abs(matrix - matrix.T) > 1e-3 * largest).any():
-        raise ValueError("the Gram matrix must be symmetric with squared lengths on its diagonal (hand over H @ H.T, not H)")
-    matrix += matrix.T
-    matrix *= 0.5
-    return matrix
-
-
-def check_kappa(kappa: float) -> float:
-    """``kappa`` as a float, finite and not negative."""
-    if isinstance(kappa, (bool, str, bytes)):
-        raise TypeError(f"kappa must be a number, not {kappa!r}")
-    number = float(kappa)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"kappa must be finite and not negative, not {number}")
-    return number
-
-
-def check_reference(reference: Weights | None, count: int, name: str = "the reference weights") -> Vector:
-    """Weights for ``count`` updates, normalised; uniform for None."""
-    if reference is None:
-        return np.full(count, 1.0 / count)
-    given = reference.detach().cpu().numpy() if isinstance(reference, Tensor) else np.asarray(reference)
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must be numbers, not {given.dtype}")
-    weights = np.array(given, dtype=np.float64)
-    if weights.shape != (count,):
-        raise ValueError(f"{name} must have one entry for each of the {count} updates, not the shape {tuple(weights.shape)}")
-    if not np.isfinite(weights).all():
-        raise ValueError(f"{name} are not finite")
-    if (weights < 0).any():
-        raise ValueError(f"{name} must not be negative: entry {int(weights.argmin())} is {weights.min()}")
-    largest = weights.max()
-    if largest == 0:
-        raise ValueError(f"{name} sum to zero")
-    weights /= largest  # the sum of very large weights may not be a float
-    weights /= weights.sum()
-    return weights
-
-
 # --- the problem and its certificate ----------------------------------------------------------------------------------------------------
 
 
@@ -162,14 +99,14 @@ class _Problem:
 
     def length(self, weights: Vector) -> float:
         """‖Σ weights_u h_u‖; rounding may leave a square slightly below zero."""
-        return math.sqrt(max(float(weights @ _times(self.gram, weights)), 0.0))
+        return math.sqrt(max(float(weights @ times(self.gram, weights)), 0.0))
 
     def objective(self, weights: Vector) -> float:
         return float(self.inner @ weights) + self.radius * self.length(weights)
 
     def worst(self, lift: Vector) -> float:
         """min_u ⟨h_u, d⟩ for d = g0 + Σ lift_u h_u."""
-        return float((self.inner + _times(self.gram, lift)).min())
+        return float((self.inner + times(self.gram, lift)).min())
 
     def lift(self, weights: Vector) -> Vector:
         """What the direction adds to the reference: c · g_γ / ‖g_γ‖ as coefficients of the rows (zero where g_γ is)."""
@@ -178,14 +115,12 @@ class _Problem:
         return weights * scale if math.isfinite(scale) else np.zeros_like(weights)
 
 
-def certify(
-    gram: Matrix, reference: Vector, kappa: float, weights: Vector, coefficients: Vector, rows: npt.NDArray[np.bool_]
-) -> tuple[float, float]:
+def certify(gram: Matrix, reference: Vector, kappa: float, weights: Vector, coefficients: Vector, rows: Mask) -> tuple[float, float]:
     """F(weights) and the gap F(weights) − min_u ⟨h_u, coefficients @ updates⟩ over the given rows."""
-    inner = _times(gram, reference)
+    inner = times(gram, reference)
     radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
     objective = _Problem(gram, inner, radius).objective(weights)
-    return objective, objective - float(_times(gram, coefficients)[rows].min())
+    return objective, objective - float(times(gram, coefficients)[rows].min())
 
 
 # --- the exact solver -------------------------------------------------------------------------------------------------------------------
@@ -205,7 +140,7 @@ def solve_exact(gram: Matrix, reference: Vector, kappa: float) -> Solution[Vecto
     mean_square = float(np.diag(scaled).mean())
     weights, coefficients = np.zeros(count), reference.copy()
     with one_thread(), np.errstate(all="ignore"):
-        inner = _times(scaled, reference)
+        inner = times(scaled, reference)
         radius = kappa * math.sqrt(max(float(reference @ inner), 0.0))
         search = _Search(_Problem(scaled[rows][:, rows], inner[rows], radius), TOLERANCE * mean_square, reference[rows])
         search.run()
@@ -290,7 +225,7 @@ class _Search:
         self.cone_tried = True
         projection, multipliers = Projection(self.cosines), np.zeros_like(weights)
         for _ in range(30):
-            slack = self.problem.inner + _times(self.problem.gram, multipliers)
+            slack = self.problem.inner + times(self.problem.gram, multipliers)
             if slack.min() >= -self.tolerance / 10 and float(multipliers @ slack) <= self.tolerance / 10:
                 break
             multipliers = self._project(projection, 0.0)
@@ -327,202 +262,3 @@ class _Search:
             return
         if gap < self.gap:
             self.weights, self.lift, self.gap = weights, lift, gap
-
-
-class Projection:
-    """min over μ ≥ 0 of ½ μᵀRμ + linearᵀμ, for one R with unit diagonal, perhaps singular, and a series of linear terms.
-
-    Proximal steps make every system regular, and lead to a solution of the singular problem since each starts from the last. A step is
-    taken by principal pivoting, which needs a handful of solves on the support (Júdice and Pires, "A block principal pivoting algorithm
-    for large-scale strictly monotone linear complementarity problems", 1994). Where that does not settle, a larger ridge makes it
-    easier, and an interior point method is the last resort.
-    """
-
-    def __init__(self, matrix: Matrix) -> None:
-        self.matrix = matrix
-        self.ridge = 1e-8
-        self.eased = False  # whether the last step needed a larger ridge; a second time in a row would lead nowhere
-        self.multipliers = np.zeros(len(matrix))
-        self.support = np.zeros(len(matrix), dtype=np.bool_)
-        self.solves = 0
-
-    def solve(self, linear: Vector) -> Vector:
-        """One proximal step, which is the solution up to the ridge; the ridge shrinks from call to call."""
-        attempts = [(self._pivot, self.ridge), (self._interior, self.ridge)]
-        if not self.eased:
-            attempts.insert(1, (self._pivot, 1e3 * self.ridge))
-        for attempt, ridge in attempts:
-            found = attempt(linear - ridge * len(linear) * self.multipliers, ridge * len(linear))
-            if found is not None and np.isfinite(found[0]).all():
-                self.multipliers, self.support = found
-                self.eased = ridge > self.ridge
-                if not self.eased:
-                    self.ridge = max(self.ridge * 1e-2, 1e-14)
-                break
-        return self.multipliers
-
-    def _pivot(self, linear: Vector, ridge: float) -> tuple[Vector, Mask] | None:
-        """Principal pivoting on the support: solve on it, then exchange all entries with a wrong sign; None where this does not settle."""
-        support, fewest, patience = self.support, len(linear) + 1, 3
-        for _ in range(20):
-            self.solves += 1
-            inside = np.flatnonzero(support)
-            block = self.matrix[inside][:, inside] if len(inside) < len(support) else self.matrix.copy()
-            block.flat[:: len(inside) + 1] += ridge
-            on_support = _solve_positive(block, -linear[inside])
-            if on_support is None:
-                return None
-            multipliers = np.zeros(len(linear))
-            multipliers[inside] = on_support
-            slack = _times(self.matrix, multipliers) + linear
-            wrong = np.where(support, multipliers, slack) < -1e-14 * float(np.abs(multipliers).max())
-            count = int(wrong.sum())
-            if count == 0:
-                return np.maximum(multipliers, 0.0), support
-            patience = 3 if count < fewest else patience - 1
-            fewest = min(fewest, count)
-            if patience < 0:  # exchanging one entry, always the last, cannot go in circles
-                wrong[: np.flatnonzero(wrong)[-1]] = False
-            support = support ^ wrong
-        return None
-
-    def _interior(self, linear: Vector, ridge: float) -> tuple[Vector, Mask] | None:
-        """Primal-dual interior point with Mehrotra's corrector: slower, but indifferent to degeneracy."""
-        count = len(linear)
-        matrix = self.matrix.copy()
-        matrix.flat[:: count + 1] += ridge
-        scale = float(np.abs(linear).max())
-        inside, slack = np.full(count, scale), np.full(count, scale)
-        for _ in range(60):
-            self.solves += 1
-            residual = _times(matrix, inside) + linear - slack
-            mean = float(inside @ slack) / count
-            if mean <= 1e-24 * scale**2 and float(np.abs(residual).max()) <= 1e-12 * scale:
-                break
-            system = matrix.copy()
-            system.flat[:: count + 1] += slack / inside
-            lower, failed = torch.linalg.cholesky_ex(torch.from_numpy(system))
-            if int(failed):
-                break
-            moved = _solved(lower, -residual - slack)
-            change = -slack - slack / inside * moved
-            reach = _reach((inside, moved), (slack, change))
-            after = float((inside + reach * moved) @ (slack + reach * change)) / count
-            centre = ((after / mean) ** 3 * mean - moved * change) / inside
-            moved = _solved(lower, -residual - slack + centre)
-            change = -slack + centre - slack / inside * moved
-            reach = 0.995 * _reach((inside, moved), (slack, change))
-            inside, slack = inside + reach * moved, slack + reach * change
-        support = inside > slack
-        return np.where(support, inside, 0.0), support
-
-
-def _reach(*moves: tuple[Vector, Vector]) -> float:
-    """The longest step up to 1 after which no value is negative."""
-    return min(1.0, *(float(np.where(change < 0, -values / change, 1.0).min()) for values, change in moves))
-
-
-def _solved(lower: Tensor, right: Vector) -> Vector:
-    solution: Vector = torch.cholesky_solve(torch.from_numpy(right)[:, None], lower)[:, 0].numpy()
-    return solution
-
-
-def _solve_positive(matrix: Matrix, right: Vector) -> Vector | None:
-    """x with matrix · x = right by Cholesky, None where the matrix is not positive definite."""
-    lower, failed = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
-    if int(failed):
-        return None
-    return _solved(lower, right)
-
-
-def _times(matrix: Matrix, vector: Vector) -> Vector:
-    product: Vector = torch.mv(torch.from_numpy(matrix), torch.from_numpy(vector)).numpy()
-    return product
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Threads gain nothing on matrices this small, wait for each other on busy cores, and make the last bits depend on their number."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-# --- the published solver ---------------------------------------------------------------------------------------------------------------
-
-
-@overload
-def solve_reference(
-    gram: Tensor,
-    kappa: float,
-    steps: int = 20,
-    lr: float = 25.0,
-    momentum: float = 0.5,
-    step_size: int | None = None,
-    reference: Weights | None = None,
-) -> Solution[Tensor]: ...
-@overload
-def solve_reference(
-    gram: Array,
-    kappa: float,
-    steps: int = 20,
-    lr: float = 25.0,
-    momentum: float = 0.5,
-    step_size: int | None = None,
-    reference: Weights | None = None,
-) -> Solution[Vector]: ...
-def solve_reference(
-    gram: Array | Tensor,
-    kappa: float,
-    steps: int = 20,
-    lr: float = 25.0,
-    momentum: float = 0.5,
-    step_size: int | None = None,
-    reference: Weights | None = None,
-) -> Solution[Vector] | Solution[Tensor]:
-    """The solver of the published FedOMG code, inherited from CAGrad: momentum SGD on the logits of a softmax.
-
-    It takes ``steps`` steps, halves the learning rate every ``step_size`` of them (never if None) and keeps the best weights seen, the
-    uniform start included. The constants 1e-4 are the code's; they matter for updates shorter than about 1e-2. The certificate is as honest
-    as everywhere, so ``converged`` is mostly False; the gap may even be negative where the constants push the direction out of the ball.
-    """
-    matrix = check_gram(gram)
-    weights = check_reference(reference, len(matrix))
-    solution = solve_softmax(matrix, weights, check_kappa(kappa), steps, lr, momentum, step_size)
-    return to_tensors(solution) if isinstance(gram, Tensor) else solution
-
-
-def solve_softmax(
-    gram: Matrix, reference: Vector, kappa: float, steps: int, lr: float, momentum: float, step_size: int | None
-) -> Solution[Vector]:
-    """``solve_reference`` on arguments that are known to be good."""
-    floor = 1e-4
-    scaled = gram / float(np.sqrt(np.diag(gram) + floor).mean()) ** 2
-    inner = scaled @ reference
-    radius = kappa * math.sqrt(max(float(reference @ inner), 0.0) + floor)
-
-    logits, velocity = np.zeros(len(gram)), np.zeros(len(gram))
-    best, lowest = _softmax(logits), math.inf
-    for step in range(steps + 1):
-        weights = _softmax(logits)
-        pull = scaled @ weights
-        length = math.sqrt(max(float(weights @ pull), 0.0) + floor)
-        value = float(weights @ inner) + radius * length
-        if value < lowest:
-            best, lowest = weights, value
-        slope = inner + radius / length * pull
-        velocity = momentum * velocity + weights * (slope - float(weights @ slope))
-        logits = logits - lr * (0.5 ** (step // step_size) if step_size else 1.0) * velocity
-
-    length = math.sqrt(max(float(best @ scaled @ best), 0.0) + floor)
-    coefficients = reference + radius / (length + floor) * best
-    objective, gap = certify(gram, reference, kappa, best, coefficients, np.ones(len(gram), dtype=np.bool_))
-    return Solution(best, objective, gap, steps, abs(gap) <= TOLERANCE * float(np.diag(gram).mean()), coefficients)
-
-
-def _softmax(logits: Vector) -> Vector:
-    powers: Vector = np.exp(logits - logits.max())
-    return powers / float(powers.sum())
