@@ -102,6 +102,24 @@ def test_mistakes_in_the_configuration(config: Path, tmp_path: Path, override: s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["runn"], ("No such command 'runn'. Did you mean 'run'? (", "help: fedomg --help")),
+        (["run"], ("CONFIG.toml", "help: fedomg run --help")),
+        (["demo", "--seeds", "0"], ("--seeds", "x>=1", "help: fedomg demo --help")),
+        (["data", "check", "emoji", "--rot", "x"], ("--root", "help: fedomg data check --help")),
+    ],
+)
+def test_mistakes_on_the_command_line(arguments: list[str], words: tuple[str, ...]) -> None:
+    assert_refused(fedomg(*arguments), *words)
+
+
+def test_without_a_command_there_is_help() -> None:
+    assert "Usage: fedomg" in fedomg().stdout
+    assert "partition" in fedomg("data").stdout
+
+
 def test_a_missing_configuration(tmp_path: Path) -> None:
     assert_refused(fedomg("run", tmp_path / "absent.toml"), "absent.toml", "No such file")
 

@@ -1,10 +1,12 @@
 """The command line. Everything heavy is imported inside the command that needs it, so that help answers at once."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import click
 import typer
 
 from fedomg.core.errors import UserError
@@ -121,7 +123,9 @@ def partition(
 def main() -> None:
     """What a user can cause ends in one line and status 2."""
     try:
-        app()
+        sys.exit(app(prog_name="fedomg", standalone_mode=False))
+    except click.UsageError as error:
+        _fail_with_usage(error)
     except (UserError, OSError) as error:
         _fail(str(error))
     except (MemoryError, RuntimeError) as error:
@@ -133,6 +137,14 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     typer.echo(f"fedomg: {' '.join(message.split())}", err=True)
     sys.exit(2)
+
+
+def _fail_with_usage(error: click.UsageError) -> NoReturn:
+    """Without a message the error is that nothing was asked for, and help has been shown."""
+    sentences = dict.fromkeys(re.split(r"(?<=[.?]) ", error.format_message()))  # click and typer may both suggest the same
+    if not any(sentences):
+        sys.exit(error.exit_code)
+    _fail(f"{' '.join(sentences)} (help: {error.ctx.command_path if error.ctx else 'fedomg'} --help)")
 
 
 def _is_out_of_memory(error: Exception) -> bool:

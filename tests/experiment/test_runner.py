@@ -102,6 +102,17 @@ def test_resuming_gives_the_same_bits(tmp_path: Path, method: str, rounds: int) 
     _assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.parametrize("method", ["scaffold", "fedrod+omg", "fedpac", "fedas"])
+def test_resuming_restores_what_clients_and_coordinator_remember(tmp_path: Path, method: str) -> None:
+    config = tiny(method, "model.name=mlp", "data.clients_per_domain=2", "server.participation=0.5")
+    run(config, tmp_path / "whole")
+    with pytest.raises(_KilledError):
+        run(config, tmp_path / "broken", observe=_kill_after(2))
+    run(config, tmp_path / "broken", resume=True)
+    _assert_same_run(tmp_path / "whole", tmp_path / "broken")
+    assert _state(tmp_path / "whole")[1]
+
+
 def test_a_kill_between_record_and_checkpoint_repeats_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny("fedomg", *STATEFUL)
     run(config, tmp_path / "whole")
