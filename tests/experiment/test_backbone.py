@@ -167,7 +167,7 @@ def test_who_needs_the_body_is_refused() -> None:
             ):
                 _config(name)
     assert {"fedavg", "fedavg+omg"} <= set(ON_FEATURES)
-    assert not {"fedbabu", "fedpac", "fedas"} & set(ON_FEATURES)
+    assert not {"fedbabu", "fedpac", "fedas", "fedadg"} & set(ON_FEATURES)
 
 
 def test_nothing_is_augmented(pictures: Dataset) -> None:

@@ -150,4 +150,5 @@ METHOD = Entry(
     trainer=FedAdg,
     coordinator=FedAdgCoordinator,
     weighting=Uniform,
+    needs_body=True,  # what its adversaries move is the body
 )
