@@ -26,7 +26,14 @@ def decode(message: bytes) -> tuple[dict[str, Any], Tensors]:
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    return save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+    """Tensors that share memory are written one by one, as safetensors asks for."""
+    written: Tensors = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        written[name] = tensor.detach().clone() if storage in storages else tensor.detach()
+        storages.add(storage)
+    return save({name: tensor.contiguous() for name, tensor in written.items()})
 
 
 def grouped(**groups: Mapping[str, Tensor]) -> Tensors:
