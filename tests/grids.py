@@ -45,8 +45,9 @@ class LocalGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def _deliver(self, message: Message) -> str:
+        message.metadata.__dict__["_message_id"] = identifier = str(uuid4())
         received = self._carry(message)
-        received.metadata.__dict__["_message_id"] = identifier = str(uuid4())
+        received.metadata.__dict__["_message_id"] = identifier
         try:
             reply = self._app(received, self._contexts[message.metadata.dst_node_id])
         except Exception as error:

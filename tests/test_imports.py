@@ -18,6 +18,7 @@ LAYERS = {
     "engine": {"core"},
     "methods": {"omg", "core", "models", "data", "local", "server"},
     "experiment": {"omg", "core", "models", "data", "local", "server", "methods", "engine"},
+    "flower": {"omg"},
     "report": {"omg", "core", "models", "data", "local", "server", "methods", "engine", "experiment"},
     "cli": {"core", "data", "methods", "experiment", "report"},
 }
