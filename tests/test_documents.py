@@ -14,12 +14,12 @@ from fedomg.experiment.config import load_config
 ROOT = Path(__file__).parents[1]
 
 
-def _blocks(document: str, language: str) -> list[str]:
+def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def test_the_drop_in_use_of_the_readme_runs() -> None:
-    (code,) = _blocks("README.md", "python")
+    (code,) = blocks("README.md", "python")
     assert len(code.strip().splitlines()) <= 10
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)
@@ -30,7 +30,7 @@ def test_the_drop_in_use_of_the_readme_runs() -> None:
 
 def test_every_configuration_shown_is_valid(tmp_path: Path) -> None:
     documents = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
-    shown = [block for document in documents for block in _blocks(document, "toml")]
+    shown = [block for document in documents for block in blocks(document, "toml")]
     assert shown
     for block in shown:
         path = tmp_path / "shown.toml"
@@ -39,7 +39,7 @@ def test_every_configuration_shown_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_label_shift_page_trains_all_rows_of_the_papers_first_table() -> None:
-    (commands,) = _blocks("docs/label-shift.md", "bash")
+    (commands,) = blocks("docs/label-shift.md", "bash")
     looped = re.search(r"for method in (.*); do run \$method; run \$method\+omg; done", commands)
     tuned = re.search(r"for method in (.*); do run \$method --set (.*); done", commands)
     assert looped
@@ -65,12 +65,12 @@ def test_every_file_that_the_documents_link_to_exists() -> None:
 def test_bring_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # taken back after the test, and with it what the command adds
-    module = _blocks("docs/bring-your-own.md", "python")[0]
+    module = blocks("docs/bring-your-own.md", "python")[0]
     assert len([line for line in module.splitlines() if line.strip()]) <= 10
     Path("mine.py").write_text(module, encoding="utf-8")
-    (config,) = _blocks("docs/bring-your-own.md", "toml")
+    (config,) = blocks("docs/bring-your-own.md", "toml")
     Path("mine.toml").write_text(config, encoding="utf-8")
-    (commands,) = _blocks("docs/bring-your-own.md", "console")
+    (commands,) = blocks("docs/bring-your-own.md", "console")
     for line in commands.splitlines():
         program, *arguments = shlex.split(line.removeprefix("$ "))
         assert program == "fedomg"
@@ -82,7 +82,7 @@ def test_bring_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_model_in_two_parts() -> None:
     names: dict[str, object] = {}
-    exec(_blocks("docs/bring-your-own.md", "python")[1], names)
+    exec(blocks("docs/bring-your-own.md", "python")[1], names)
     model = names["model"]
     assert callable(model)
     assert model((3, 8, 8), 4)(torch.zeros(2, 3, 8, 8)).shape == (2, 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.test_docs import blocks
+from tests.test_documents import blocks
 from torch import Tensor, nn
 
 pytest.importorskip("flwr")
@@ -234,7 +234,7 @@ def test_secure_aggregation_is_refused_with_the_reason() -> None:
 
 
 def test_the_app_of_the_documents_runs() -> None:
-    (code,) = blocks("flower.md", "python")
+    (code,) = blocks("docs/flower.md", "python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     names: dict[str, Any] = {"model": _model()}
     exec(compile(code, "flower.md", "exec"), names)
