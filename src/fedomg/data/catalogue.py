@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedomg.core.cache import cache_folder
 from fedomg.core.errors import UserError
 from fedomg.core.imports import check_import_path, is_import_path
-from fedomg.core.names import known
+from fedomg.core.names import known, unknown_name
 from fedomg.data.dataset import Dataset
 from fedomg.data.options import DOMAIN_SHIFT, FACES, HELD_OUT, LABEL_SHIFT, DataOptions, Defaults, resolve
 from fedomg.data.options import FOLDER as FOLDER_DEFAULTS
@@ -171,6 +173,15 @@ def known_dataset(name: str) -> str:
     return check_import_path("data set", name) if is_import_path(name) else known("data set", name, SOURCES)
 
 
+def known_target(name: str, target: str) -> str:
+    """The domain under its own name, however it is spelled; what a data set calls its domains is not always known beforehand."""
+    domains = () if is_import_path(name) else SOURCES[name].domains
+    found = {family.plain(domain): domain for domain in domains}.get(family.plain(target), target)
+    if len(domains) > 1 and found not in domains:
+        raise UserError(unknown_name("domain", target, domains) + " (key: target)")
+    return found
+
+
 def with_defaults(name: str, options: DataOptions) -> DataOptions:
     """The options with the data set's defaults filled in. Those of the user's own follow from its domains, once it is read."""
     return options if is_import_path(name) else resolve(options, SOURCES[name].defaults)
@@ -178,7 +189,16 @@ def with_defaults(name: str, options: DataOptions) -> DataOptions:
 
 def load_dataset(name: str, options: DataOptions, seed: int) -> Dataset:
     dataset = own.load(name, seed) if is_import_path(name) else SOURCES[known_dataset(name)].load(options, seed)
-    return replace(dataset, augmentation=options.augment or "none")
+    augmentation = options.augment or "none"
+    if augmentation != "none" and not _augments(dataset):
+        raise UserError(f'data.augment = "{augmentation}" needs square colour pictures of bytes, and data set "{name}" has none; remove it')
+    return replace(dataset, augmentation=augmentation)
+
+
+def _augments(dataset: Dataset) -> bool:
+    """Whether all that is done to training pictures can be done to these."""
+    shape = dataset.shape
+    return dataset.inputs.dtype == torch.uint8 and len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2]
 
 
 def check_complete(name: str, dataset: Dataset) -> None:

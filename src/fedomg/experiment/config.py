@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, Validati
 from fedomg import methods
 from fedomg.core.errors import UserError
 from fedomg.core.options import MOST, Options
-from fedomg.data.catalogue import PUBLISHED, SOURCES, known_dataset, with_defaults
+from fedomg.data.catalogue import FROM_FILES, PUBLISHED, SOURCES, known_dataset, known_target, with_defaults
 from fedomg.data.options import DataOptions
 from fedomg.experiment.evaluate import EvaluateOptions
 from fedomg.local.options import LocalOptions
@@ -95,6 +95,11 @@ class Config(Options):
     def _known_dataset(cls, name: str) -> str:
         return known_dataset(name)
 
+    @field_validator("target")
+    @classmethod
+    def _known_target(cls, target: str | None, info: ValidationInfo) -> str | None:
+        return target if target is None or "dataset" not in info.data else known_target(info.data["dataset"], target)
+
     @field_validator("data")
     @classmethod
     def _data_of_the_dataset(cls, options: DataOptions, info: ValidationInfo) -> DataOptions:
@@ -158,7 +163,14 @@ def _combines_by_omg(method: Any) -> bool:
 
 
 def refuse_unread(dataset: str, options: DataOptions) -> None:
-    """A folder or a download that the data set does not use is an error: it would change nothing."""
+    """A folder, a download, or a way to read pictures that the data set does not use is an error: it would change nothing."""
+    reads_pictures = [source.name for source in FROM_FILES]
+    for key in ("size", "cache"):
+        if getattr(options, key) is not None and dataset not in reads_pictures:
+            raise UserError(f'data.{key} has no effect with data set "{dataset}"; remove it (it is for: {", ".join(reads_pictures)})')
+    divided = [source.name for source in FROM_FILES if source.sizes is not None]
+    if not options.published_split and dataset not in divided:
+        raise UserError(f'data.published_split has no effect with data set "{dataset}"; remove it (it is for: {", ".join(divided)})')
     if options.root is not None and (dataset not in SOURCES or not SOURCES[dataset].needs_root):
         raise UserError(f'data.root has no effect with data set "{dataset}", which reads no folder; remove it')
     fetched = [source.name for source in PUBLISHED]

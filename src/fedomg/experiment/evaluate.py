@@ -95,8 +95,10 @@ def _across(accuracies: Sequence[float]) -> Numbers:
     return {"mean": fmean(accuracies), "std": pstdev(accuracies), "worst_decile": fmean(worst)}
 
 
-def domain_record(replies: Sequence[Reply]) -> dict[str, Numbers]:
-    return _by(replies, "domain:")
+def validation_record(replies: Sequence[Reply]) -> dict[str, dict[str, Numbers]]:
+    """By domain, and by group where the data set defines groups."""
+    groups = _by(replies, "group:")
+    return {"validation": _by(replies, "domain:"), **({"validation_groups": groups} if groups else {})}
 
 
 def generalisation_gap(validation: Mapping[str, Numbers], views: Mapping[str, Numbers]) -> Numbers | None:

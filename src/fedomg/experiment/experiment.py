@@ -174,8 +174,8 @@ class Experiment:
             views, validation, evaluation_bytes = self._views(state)
         return {
             "views": views,
-            "validation": validation,
-            "generalisation_gap": evaluate.generalisation_gap(validation, views),
+            **validation,
+            "generalisation_gap": evaluate.generalisation_gap(validation["validation"], views),
             "bytes": {**traffic, "evaluation": evaluation_bytes},
             "seconds": clock.read(),
         }
@@ -206,7 +206,7 @@ class Experiment:
             "worst_group": (GLOBAL, tested, evaluate.worst_group_record),
         }
         views = {view: summarise(ask(phase, clients)) for view, (phase, clients, summarise) in plan.items() if clients and due(view)}
-        validation = evaluate.domain_record(ask(VALIDATION, validated)) if due("validation") else {}
+        validation = evaluate.validation_record(ask(VALIDATION, validated) if due("validation") else [])
         return {view: record for view, record in views.items() if record is not None}, validation, sent
 
 

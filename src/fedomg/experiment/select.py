@@ -114,15 +114,21 @@ def validation_accuracy(record: Record) -> float | None:
     return math.fsum(correct) / total if total else None
 
 
+def validation_score(record: Record) -> float | None:
+    """What a round is selected by: the lowest validation accuracy of a group where there are groups, else the accuracy of all."""
+    groups = [number(mapping(group).get("accuracy")) for group in mapping(record.get("validation_groups")).values()]
+    return min(_present(groups)) if any(group is not None for group in groups) else validation_accuracy(record)
+
+
 def selected_round(records: Sequence[Record]) -> tuple[str, int]:
     """The round that stands for a run, and by which rule.
 
-    ("validation", round of the highest validation accuracy, the earliest in ties, never the untrained round 0), or ("last", last round)
+    ("validation", round of the highest validation score, the earliest in ties, never the untrained round 0), or ("last", last round)
     where no trained round has validation data.
     """
     best: tuple[float, int] | None = None
     for record in _trained(records):
-        score = validation_accuracy(record)
+        score = validation_score(record)
         # Equal counts of correct answers can differ in the last bits after the weighting: that is a tie, too.
         if score is not None and (best is None or score > best[0] + 1e-12):
             best = score, record["round"]
