@@ -63,6 +63,13 @@ def test_workers_compute_the_same_bits(method: str) -> None:
     _assert_engines_agree(method)
 
 
+def test_so_they_do_with_augmented_pictures() -> None:
+    data = {"validation": 0.25, "augment": "feddg-ga"}
+    _assert_engines_agree("fedavg+omg", data=data)
+    augmented, plain = (run(configure("fedavg+omg", "inline", data=d)) for d in (data, {"validation": 0.25}))
+    assert not torch.equal(augmented[0].shared, plain[0].shared)
+
+
 def test_so_they_do_with_state_momentum_and_local_buffers() -> None:
     local = {"lr": 0.05, "batch_size": 4, "momentum": 0.9, "optimizer_state": "persistent"}
     server = {"momentum": 0.5, "buffers": "local", "participation": 0.5}
