@@ -1,8 +1,12 @@
 """A generated image set with three domains, named by its import path in tests that start processes of their own."""
 
+import math
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
+
+from fedomg.models.split import SplitModel
 
 EACH = 24
 
@@ -22,3 +26,10 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         row, column = divmod(label, 2)
         picture[index // EACH, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8] += 150
         return picture, label
+
+
+def maps(shape: tuple[int, ...], classes: int) -> SplitModel:
+    """A model with stages for inputs of any shape, which it makes maps of."""
+    first = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 32), nn.ReLU(), nn.Unflatten(1, (8, 2, 2)))
+    second = nn.Sequential(nn.Conv2d(8, 16, 1), nn.ReLU())
+    return SplitModel(nn.Sequential(first, second, nn.Flatten()), nn.Linear(64, classes), {"0": 8, "1": 16})

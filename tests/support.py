@@ -35,6 +35,11 @@ SMALL: dict[str, tuple[str, ...]] = {
 """What makes a method's own networks small."""
 
 
+def network(method: str) -> str:
+    """The choice of a small model with a body, such that the method can work with it."""
+    return "model.name=tests.pictures:maps" if method.partition("+")[0] == "stablefdg" else "model.name=mlp"
+
+
 def tiny(method: str = "fedavg", *overrides: str, **keys: Any) -> Config:
     """A configuration that runs in milliseconds."""
     return make_config({**TINY, "method": method, **keys}, (*SMALL.get(method.partition("+")[0], ()), *overrides))

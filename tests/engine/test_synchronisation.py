@@ -19,7 +19,7 @@ from fedomg.local.loop import Stage, Visit, cross_entropy
 from fedomg.local.options import LocalOptions
 from fedomg.local.trainer import Trainer
 
-VIEWS = [field.alias or name for name, field in EvaluateOptions.model_fields.items() if name != "batch_size"]
+VIEWS = [field.alias or name for name, field in EvaluateOptions.model_fields.items() if name not in ("batch_size", "pairs_up_to")]
 PICTURES = {
     "dataset": "tests.pictures:Pictures",
     "target": "blue",

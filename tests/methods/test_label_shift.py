@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.quadratics import Quadratics, path_of
-from tests.support import experiment, model_of, run_rounds, shared_after, tiny, visit_of
+from tests.support import experiment, model_of, network, run_rounds, shared_after, tiny, visit_of
 from torch import Tensor
 
 from fedomg import methods
@@ -50,13 +50,13 @@ def test_without_its_idea_a_method_is_fedavg_bit_for_bit(name: str, overrides: t
 
 @pytest.mark.parametrize("name", COMPOSING)
 def test_kappa_zero_is_the_base_method_bit_for_bit(name: str) -> None:
-    config = tiny(f"{name}+omg", "aggregator.kappa=0", "model.name=mlp")
-    assert torch.equal(shared_after(tiny(name, "model.name=mlp")), shared_after(config))
+    config = tiny(f"{name}+omg", "aggregator.kappa=0", network(name))
+    assert torch.equal(shared_after(tiny(name, network(name))), shared_after(config))
 
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_all_methods_see_the_same_cohorts_and_start(name: str) -> None:
-    keys = ("server.participation=0.5", "data.clients_per_domain=2", "model.name=mlp")
+    keys = ("server.participation=0.5", "data.clients_per_domain=2", network(name))
     base, other = experiment(tiny("fedavg", *keys)), experiment(tiny(name, *keys))
     start = dict(model_of(base).module.named_parameters())
     for parameter, value in model_of(other).module.named_parameters():
@@ -66,14 +66,14 @@ def test_all_methods_see_the_same_cohorts_and_start(name: str) -> None:
 
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_learns_and_evaluation_changes_nothing(name: str) -> None:
-    config = tiny(name, "evaluate.adapted=1", "evaluate.personalised=1", "rounds=5", "model.name=mlp")
+    config = tiny(name, "evaluate.adapted=1", "evaluate.personalised=1", "rounds=5", network(name))
     trial = experiment(config)
     state, records = run_rounds(trial)
     last = records[-1]["views"]
     assert last.keys() >= {"global", "personalised", "adapted"}
     assert last["adapted"]["accuracy"] > 0.7
     assert records[-1]["dropped"] == []
-    quiet = tiny(name, "rounds=5", "model.name=mlp", evaluate=dict.fromkeys(VIEWS, "never"))
+    quiet = tiny(name, "rounds=5", network(name), evaluate=dict.fromkeys(VIEWS, "never"))
     unseen = experiment(quiet)
     expected, _ = run_rounds(unseen)
     assert torch.equal(state.shared, expected.shared)
@@ -469,7 +469,7 @@ def test_a_diverged_round_leaves_no_trace_in_the_client() -> None:
 
 @pytest.mark.parametrize("name", COMPOSING)
 def test_omg_sends_not_one_byte_more(name: str) -> None:
-    configs = [tiny(method, "model.name=mlp") for method in (name, f"{name}+omg")]
+    configs = [tiny(method, network(name)) for method in (name, f"{name}+omg")]
     sent = [[record["bytes"] for record in run_rounds(experiment(config))[1]] for config in configs]
     assert sent[0] == sent[1]
 

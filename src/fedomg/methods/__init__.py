@@ -23,6 +23,7 @@ from fedomg.methods import (
     mofedsam,
     peravg,
     scaffold,
+    stablefdg,
 )
 from fedomg.methods.method import Entry, Method
 from fedomg.server.aggregator import Aggregator
@@ -33,7 +34,7 @@ from fedomg.server.weighting import WEIGHTINGS
 
 _MODULES = (
     *(fedavg, fedprox, scaffold, peravg, fedrod, fedbabu, fedpac, fedas),
-    *(fedga, fedsam, mofedsam, fediir, fedsr, fedadg),
+    *(fedga, fedsam, mofedsam, fediir, fedsr, stablefdg, fedadg),
     *(erm, fish, fishr),
 )
 ENTRIES: dict[str, Entry] = {module.METHOD.name: module.METHOD for module in _MODULES}

@@ -21,7 +21,8 @@ def _resnet(name: str, shape: tuple[int, ...], classes: int) -> SplitModel:
     _require_colour(name, shape)
     network = getattr(torchvision("models"), name)(weights=None, num_classes=classes)
     head, network.fc = network.fc, nn.Identity()
-    return SplitModel(network, head)
+    channels = network.inplanes  # of the last stage; each has twice those of the one before
+    return SplitModel(network, head, {f"layer{stage}": channels >> (4 - stage) for stage in (1, 2, 3, 4)})
 
 
 def mobilenet_v2(shape: tuple[int, ...], classes: int) -> SplitModel:
@@ -30,7 +31,7 @@ def mobilenet_v2(shape: tuple[int, ...], classes: int) -> SplitModel:
     network = torchvision("models").mobilenet_v2(weights=None, num_classes=classes)
     dropout, head = network.classifier
     network.classifier = nn.Sequential(dropout)
-    return SplitModel(network, head)
+    return SplitModel(network, head, {"features.3": 24, "features.6": 32, "features.13": 96, "features.18": 1280})
 
 
 def _require_colour(name: str, shape: tuple[int, ...]) -> None:

@@ -28,7 +28,7 @@ def cnn(shape: tuple[int, ...], classes: int) -> SplitModel:
         nn.Linear(pooled, 512),
         nn.ReLU(),
     )
-    return SplitModel(body, nn.Linear(512, classes))
+    return SplitModel(body, nn.Linear(512, classes), {"2": 32, "5": 64})
 
 
 def _after_two_blocks(side: int) -> int:

@@ -44,4 +44,4 @@ def tiny_resnet(shape: tuple[int, ...], classes: int) -> SplitModel:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
     )
-    return SplitModel(body, nn.Linear(third, classes))
+    return SplitModel(body, nn.Linear(third, classes), {"3": first, "4": second, "5": third})
