@@ -172,6 +172,8 @@ def test_methods_and_datasets_as_json() -> None:
     by_name = {row["name"]: row for row in methods}
     assert by_name["fedavg+omg"]["aliases"] == ["fedomg"]
     assert by_name["fedavg"]["composes"] is True
+    assert (by_name["fedavg"]["needs"], by_name["fedavg"]["needs_because"]) == ("sums", None)
+    assert by_name["fedavg+omg"]["needs"] == "individual"
     datasets = {row["name"]: row for row in json.loads(fedomg("datasets", "--json").stdout)}
     assert datasets["emoji"]["domains"] == ["contrast", "fluent3d", "line", "noto", "openmoji", "twemoji"]
 

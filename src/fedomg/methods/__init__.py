@@ -83,11 +83,18 @@ def build(name: str, local: LocalOptions, combine: AggregatorOptions) -> Method:
     return Method(canonical, entry.trainer(local), entry.coordinator(local), Aggregator(weighting, rule))
 
 
+def individual(name: str) -> str:
+    """Why the server must see what each client sends, or nothing where sums suffice. With one client there is no sum to hide in."""
+    _, entry, omg = parse(name)
+    return entry.individual or (OMG.individual if omg else "") or ("there is one client" if entry.kind == "centralised" else "")
+
+
 def catalogue() -> list[dict[str, Any]]:
     """Every method as plain values."""
     rows = []
     for name in names():
         canonical, entry, omg = parse(name)
+        reason = individual(name)
         rows.append(
             {
                 "name": canonical,
@@ -95,6 +102,8 @@ def catalogue() -> list[dict[str, Any]]:
                 "kind": entry.kind,
                 "composes": entry.composes and not omg,
                 "needs_body": entry.needs_body,
+                "needs": "individual" if reason else "sums",
+                "needs_because": reason or None,
                 "summary": f"{entry.name} on the clients, the invariant direction on the server" if omg else entry.summary,
                 "citation": f"{entry.citation}; Nguyen et al., ICLR 2025" if omg else entry.citation,
             }

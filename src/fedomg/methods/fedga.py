@@ -115,4 +115,5 @@ METHOD = Entry(
     local=FedGaOptions,
     trainer=FedGa,
     weighting=GeneralisationGap,
+    individual="the server weighs clients against each other by what each has measured",
 )

@@ -122,4 +122,5 @@ METHOD = Entry(
     trainer=FedPac,
     coordinator=FedPacCoordinator,
     needs_body=True,
+    individual="the server mixes a head for each client from every client's head and feature statistics",
 )

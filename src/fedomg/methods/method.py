@@ -26,6 +26,7 @@ class Entry:
     `personalised_every` is how often its personalised view is taken by default: where that is costly, only after the last round.
     `refusal` is why it does not compose with the OMG rule, where it does not.
     `needs_body` says that it trains, shares or looks into the body in ways that features made once cannot replace.
+    `individual` is why the server must see what each client sends: empty where sums of it, weighted by clients themselves, suffice.
     """
 
     name: str
@@ -40,3 +41,4 @@ class Entry:
     weighting: Callable[[Any], Weighting] = Samples
     personalised_every: int | Literal["last"] = 1
     needs_body: bool = False
+    individual: str = ""

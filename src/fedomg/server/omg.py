@@ -10,7 +10,7 @@ from torch import Tensor
 from fedomg import omg
 from fedomg.core.errors import UserError
 from fedomg.server.options import AggregatorOptions
-from fedomg.server.rules import Combination, Needs
+from fedomg.server.rules import Combination
 
 
 class OMGOptions(AggregatorOptions):
@@ -23,7 +23,7 @@ class OMGOptions(AggregatorOptions):
 class OMG:
     """Replaces the mean by the direction with the largest worst-case inner product with the updates (Nguyen et al., ICLR 2025)."""
 
-    needs: Needs = "individual"
+    individual = "the server matches the clients' updates against each other"
 
     def __init__(self, options: OMGOptions) -> None:
         scale: Literal["rescale", "none"] = "rescale" if options.rescale else "none"

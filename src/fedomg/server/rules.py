@@ -1,11 +1,9 @@
 """From the Gram matrix of the updates and the reference weights to the coefficients of the updates."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
-
-Needs = Literal["sums", "individual"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,9 @@ class Combination:
 
 
 class Rule(Protocol):
-    needs: Needs
+    """`individual` is why the server must see each client's update: empty where their weighted sum suffices."""
+
+    individual: str
 
     def combine(self, gram: Tensor, reference: Tensor) -> Combination: ...
 
@@ -32,7 +32,7 @@ class Rule(Protocol):
 class Mean:
     """The weighted mean of the updates."""
 
-    needs: Needs = "sums"
+    individual = ""
 
     def combine(self, gram: Tensor, reference: Tensor) -> Combination:
         return Combination(reference, reference)
