@@ -40,12 +40,13 @@ def run(
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: local.lr=0.01.")] = None,
     out: Annotated[Path | None, OUT] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
+    track: Annotated[list[str] | None, typer.Option("--track", metavar="TRACKER", help="Follow it: tensorboard, mlflow, wandb.")] = None,
 ) -> None:
     """Run one experiment."""
     from fedomg.experiment.config import load_config
     from fedomg.report.console import show_run
 
-    show_run(load_config(config, overrides or []), out, resume)
+    show_run(load_config(config, overrides or []), out, resume, track or [])
 
 
 @app.command()
@@ -57,6 +58,17 @@ def report(
     from fedomg.report.console import show_report
 
     show_report(folders, out)
+
+
+@app.command()
+def track(
+    tracker: Annotated[str, typer.Argument(help="tensorboard, mlflow or wandb.", metavar="TRACKER")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of these.", metavar="DIR...")],
+) -> None:
+    """Send recorded runs to TensorBoard, MLflow or Weights & Biases."""
+    from fedomg.report.console import show_tracking
+
+    show_tracking(tracker, folders)
 
 
 AS_JSON = typer.Option("--json", help="As JSON, for programs.")

@@ -15,6 +15,7 @@ from fedomg.experiment import select
 from fedomg.experiment.config import Config
 from fedomg.experiment.runner import run
 from fedomg.report.html import write_report
+from fedomg.report.trackers import Following, send
 
 console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 """The one console. What users and files name is never read as markup; what stands out is a `Text`."""
@@ -39,13 +40,19 @@ def _text(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def show_run(config: Config, out: Path | None, resume: bool) -> None:
+def show_run(config: Config, out: Path | None, resume: bool, track: Sequence[str] = ()) -> None:
     folder = out or _default_folder(config)
     console.print(Text.assemble((config.method, "bold"), f" on {config.dataset}, seed {config.seed} -> {folder}"))
-    with progress() as show:
+    with progress() as show, Following(track, folder, config.table()) as following:
         task = show.add(config.method, config.rounds)
+
+        def observe(record: Row) -> None:
+            show.update(task, record)
+            following.log(record)
+
         try:
-            result = run(config, folder, resume, lambda record: show.update(task, record), console.print, show.watch)
+            result = run(config, folder, resume, observe, console.print, show.watch)
+            following.summarise(result)
         except KeyboardInterrupt:
             raise UserError(f"stopped; continue with --resume --out {folder}") from None
     rule = result["selection"]
@@ -170,6 +177,11 @@ def show_report(folders: Sequence[Path], out: Path | None) -> None:
     console.print(results_table([select.read_run(folder) for folder in found]))
     page = write_report(found, out or folders[0] / "report.html")
     console.print(Text.assemble("\nCurves, weights and cosines: ", (str(page), "bold")))
+
+
+def show_tracking(tracker: str, folders: Sequence[Path]) -> None:
+    for folder in select.find_runs(folders):
+        console.print(f"{folder}: {send([tracker], folder)} records sent to {tracker}")
 
 
 def _spread(found: select.Spread | None, runs: int) -> str:
