@@ -189,3 +189,18 @@ def test_runs_with_almost_nothing_in_them(write_run: WriteRun, tmp_path: Path, r
     (run / "result.json").unlink()
     (run / "config.toml").unlink()
     opened(write_report([run], tmp_path / "report.html"), tmp_path / "profile")
+
+
+def test_without_a_held_out_domain_clients_are_no_source_domains(write_run: WriteRun, tmp_path: Path) -> None:
+    page = write_report([write_run("a", "fedavg", target=None)], tmp_path / "report.html")
+    heads, caption = driven(
+        page,
+        tmp_path / "profile",
+        """
+        const heads = [...document.querySelectorAll("#summary thead th")].map((cell) => cell.textContent.trim());
+        return [heads, document.querySelector("#summary-caption").textContent];
+        """,
+    )
+    assert "Global model" in heads
+    assert "Source domains" not in heads
+    assert "unseen" not in caption

@@ -160,9 +160,9 @@ def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[st
     scopes = {(row.dataset, row.target) for row in rows}
     rules = sorted({select.selected_round(run.records)[0] for run in runs})
     most = max(len(row.seeds) for row in rows)
-    spread = f"mean ± standard deviation over {most} seeds, " if most > 1 else ""
+    spread = f"mean ± standard deviation over {most} seeds,\n" if most > 1 else ""
     titles = {view: view_title(view, any(target for _, target in scopes)) for view in views}
-    caption = f"accuracy in %, {spread}\n{' or '.join(SELECTED_BY[rule] for rule in rules)}{_late_views(rows, titles)}"
+    caption = f"accuracy in %, {spread}{' or '.join(SELECTED_BY[rule] for rule in rules)}{_late_views(rows, titles)}"
     table = Table("method", *(["data"] if len(scopes) > 1 else []), *titles.values(), caption=caption, caption_justify="left")
     for row in rows:
         scope = [" / ".join(filter(None, (row.dataset, row.target)))] if len(scopes) > 1 else []

@@ -3,10 +3,11 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
+  const heldOut = data.scopes.some((scope) => scope.target); // then the clients are the source domains
   const VIEWS = {
     target: "Unseen domain",
-    global: "Source domains",
-    worst_group: "Worst source domain",
+    global: heldOut ? "Source domains" : "Global model",
+    worst_group: heldOut ? "Worst source domain" : "Worst group",
     personalised: "Personalised",
     adapted: "Adapted",
   };
@@ -625,9 +626,10 @@
   function ruleCaption() {
     if (state.rule === "selected") {
       const unvalidated = shownRuns().filter((run) => run.selection.rule !== "validation").length;
+      if (unvalidated && unvalidated === shownRuns().length) return ["Accuracy in percent after the last round: without validation data no other is selected."];
       const rest = unvalidated ? ` ${plural(unvalidated, "run")} of ${shownRuns().length} without validation data: the last round stands in.` : "";
-      return ["Accuracy in percent at the selected round: the one with the highest accuracy on the validation data of the source domains, weighted by samples; "
-        + "the earliest in ties, never the untrained model. The unseen domain plays no part in it." + rest];
+      return ["Accuracy in percent at the selected round: the one with the highest accuracy on the validation data of the clients, weighted by samples; "
+        + `the earliest in ties, never the untrained model.${heldOut ? " The unseen domain plays no part in it." : ""}${rest}`];
     }
     if (state.rule === "last") return ["Accuracy in percent after the last round."];
     if (state.rule === "mean_last_10") return ["Accuracy in percent: mean of the evaluations in the last ten rounds of each run."];
@@ -697,6 +699,8 @@
   function drawDomains() {
     const host = byId("domains");
     host.replaceChildren();
+    const domains = new Set(data.groups.flatMap((group) => group.domains.map(({ domain }) => domain)));
+    host.closest("section").hidden = domains.size === 1; // the bars would repeat the table
     const plots = shownScopes().map((scope) => {
       const groups = shownGroups().filter((group) => group.scope === scope);
       const blocks = new Map();
