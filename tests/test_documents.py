@@ -10,6 +10,7 @@ import torch
 from tests.test_cli import fedomg
 
 from fedomg.experiment.config import load_config
+from fedomg.experiment.sweep import load_sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,7 +36,7 @@ def test_every_configuration_shown_is_valid(tmp_path: Path) -> None:
     for block in shown:
         path = tmp_path / "shown.toml"
         path.write_text(block, encoding="utf-8")
-        load_config(path)
+        load_sweep(path) if "[sweep]" in block else load_config(path)
 
 
 def test_the_label_shift_page_trains_all_rows_of_the_papers_first_table() -> None:

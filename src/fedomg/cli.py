@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from fedomg.core.errors import UserError
+from fedomg.core.errors import explained
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
@@ -47,6 +47,21 @@ def run(
     from fedomg.report.console import show_run
 
     show_run(load_config(config, overrides or []), out, resume, track or [])
+
+
+@app.command()
+def sweep(
+    config: Annotated[Path, typer.Argument(help="The experiments, a TOML file with a [sweep] table.", metavar="CONFIG.toml")],
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: sweep.seed=[0,1].")] = None,
+    out: Annotated[Path | None, OUT] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one a core.", show_default=False)] = None,
+) -> None:
+    """Run every combination of methods, targets, seeds and settings; what is finished is skipped, what was broken off goes on."""
+    from fedomg.experiment.sweep import load_sweep
+    from fedomg.report.sweep import show_sweep
+
+    if not show_sweep(load_sweep(config, overrides or []), out or Path("runs") / config.stem, jobs):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -138,16 +153,15 @@ def main() -> None:
         sys.exit(app(prog_name="fedomg", standalone_mode=False))
     except click.UsageError as error:
         _fail_with_usage(error)
-    except (UserError, OSError) as error:
-        _fail(str(error))
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except Exception as error:
+        message = explained(error)
+        if message is None:
             raise
-        _fail(f"there is not enough memory; try fewer examples, smaller images, a smaller model or batch ({error})")
+        _fail(message)
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"fedomg: {' '.join(message.split())}", err=True)
+    typer.echo(f"fedomg: {message}", err=True)
     sys.exit(2)
 
 
@@ -156,10 +170,4 @@ def _fail_with_usage(error: click.UsageError) -> NoReturn:
     sentences = dict.fromkeys(re.split(r"(?<=[.?]) ", error.format_message()))  # click and typer may both suggest the same
     if not any(sentences):
         sys.exit(error.exit_code)
-    _fail(f"{' '.join(sentences)} (help: {error.ctx.command_path if error.ctx else 'fedomg'} --help)")
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Torch has no type of its own for memory that the processor's allocator does not get, only these words."""
-    words = ("not enough memory", "can't allocate memory", "out of memory")
-    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
+    _fail(f"{' '.join(' '.join(sentences).split())} (help: {error.ctx.command_path if error.ctx else 'fedomg'} --help)")

@@ -19,7 +19,7 @@ from fedomg.experiment import runner
 from fedomg.experiment.checkpoint import CheckpointFolder
 from fedomg.experiment.config import Config, load_config, make_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record
-from fedomg.experiment.jobs import Job, run_jobs
+from fedomg.experiment.jobs import Job, Watcher, run_jobs
 from fedomg.experiment.runner import run
 from fedomg.experiment.state import ServerState
 
@@ -258,13 +258,22 @@ def test_a_diverged_run_is_recorded_in_strict_json(tmp_path: Path) -> None:
 def test_jobs_run_in_processes_and_equal_runs_here(tmp_path: Path) -> None:
     configs: list[Config] = [tiny("fedavg"), tiny("fedomg")]
     jobs = [Job(config, tmp_path / config.method) for config in configs]
-    seen: list[int] = []
-    run_jobs(jobs, lambda: seen.append(sum((job.progress() or {"round": 0})["round"] for job in jobs)))
-    assert seen[-1] == 6
+    watcher = _Rounds()
+    assert run_jobs(jobs, watcher) == {}
+    assert watcher.seen == {"fedavg": [0, 1, 2, 3], "fedavg+omg": [0, 1, 2, 3]}
     run(tiny("fedomg"), tmp_path / "here")
     _assert_same_run(tmp_path / "here", tmp_path / "fedavg+omg")
 
 
+class _Rounds(Watcher):
+    def __init__(self) -> None:
+        self.seen: dict[str, list[int]] = {}
+
+    def advanced(self, job: Job, record: Record) -> None:
+        self.seen.setdefault(job.config.method, []).append(record["round"])
+
+
 def test_the_error_of_a_job_arrives(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no domain is called"):
-        run_jobs([Job(tiny("fedavg", target="domain9"), tmp_path)], lambda: None)
+    failures = run_jobs([Job(tiny("fedavg", target="domain9"), tmp_path)], Watcher())
+    assert failures[tmp_path].reason.startswith('no domain is called "domain9"')
+    assert failures[tmp_path].traceback is None

@@ -12,14 +12,17 @@ from fedomg.core.errors import UserError
 from fedomg.core.imports import check_import_path, is_import_path
 from fedomg.core.names import known, unknown_name
 from fedomg.data.dataset import Dataset
-from fedomg.data.options import DOMAIN_SHIFT, FACES, HELD_OUT, LABEL_SHIFT, DataOptions, Defaults, resolve
+from fedomg.data.options import DEALING_KEYS, DOMAIN_SHIFT, FACES, HELD_OUT, LABEL_SHIFT, DataOptions, Defaults, resolve
 from fedomg.data.options import FOLDER as FOLDER_DEFAULTS
 from fedomg.data.sources import celeba, cifar, domains, download, emoji, family, files, folder, idx, own, rect4
 
 
 @dataclass(frozen=True)
 class Source:
-    """`total` is the number of examples that a complete copy holds, and `sizes` those of its domains, where that is known."""
+    """`total` is the number of examples that a complete copy holds, and `sizes` those of its domains, where that is known.
+
+    `seeded` says whether the examples depend on the seed.
+    """
 
     name: str
     summary: str
@@ -29,6 +32,7 @@ class Source:
     defaults: Defaults = DOMAIN_SHIFT
     total: int | None = None
     sizes: Mapping[str, int] | None = None
+    seeded: bool = False
 
 
 def _root(name: str, options: DataOptions, holds: str) -> Path:
@@ -64,6 +68,7 @@ RECT4 = Source(
     domains=("domain1", "domain2", "domain3", "domain4"),
     needs_root=False,
     load=_rect4,
+    seeded=True,
 )
 FOLDER = Source(
     name="folder",
@@ -199,6 +204,22 @@ def _augments(dataset: Dataset) -> bool:
     """Whether all that is done to training pictures can be done to these."""
     shape = dataset.shape
     return dataset.inputs.dtype == torch.uint8 and len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2]
+
+
+def domain_names(name: str, options: DataOptions, seed: int) -> tuple[str, ...]:
+    """Where they stand in the files alone, these are read."""
+    return declared_domains(name) or load_dataset(name, options, seed).domain_names
+
+
+def declared_domains(name: str) -> tuple[str, ...]:
+    """The domains that are known without reading anything."""
+    return () if is_import_path(name) else SOURCES[name].domains
+
+
+def examples_key(name: str, options: DataOptions, seed: int) -> str:
+    """Equal for configurations that load the same examples, however these are then dealt to clients."""
+    seeded = is_import_path(name) or SOURCES[name].seeded
+    return f"{name} {options.model_dump_json(exclude=DEALING_KEYS)} {seed if seeded else ''}"
 
 
 def check_complete(name: str, dataset: Dataset) -> None:

@@ -91,6 +91,9 @@ PARTITION_KEYS: Mapping[Partition, Mapping[str, Any]] = {
 }
 """The keys that each partition reads, with their defaults. `least` has none: it depends on the number of examples."""
 
+DEALING_KEYS = {"partition", "validation", "test", *(key for keys in PARTITION_KEYS.values() for key in keys)}
+"""The keys that say who holds which examples, not which examples there are."""
+
 
 def resolve(options: DataOptions, defaults: Defaults) -> DataOptions:
     """Fills in what is not set. A key that the partition does not read is an error: it would change nothing."""

@@ -1,16 +1,11 @@
 """One worker process of the pool engine: both its ends."""
 
 import multiprocessing
-import os
 import shutil
-import signal
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +16,7 @@ from fedomg.core import wire
 from fedomg.core.errors import UserError
 from fedomg.core.imports import import_object
 from fedomg.core.params import Tensors, nbytes
+from fedomg.core.processes import end, follow_the_parent, interrupts_kept_from_children
 from fedomg.core.records import Broadcast
 from fedomg.engine.base import Site
 from fedomg.engine.states import changed
@@ -36,20 +32,6 @@ class Blueprint:
     factory: str
     configuration: str
     tensors: Tensors
-
-
-@contextmanager
-def _interrupts_kept_from_children() -> Iterator[None]:
-    """Ctrl-C reaches the engine's process, which then closes the pipes; a worker would die of it with a traceback, even while it starts."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # its own start would end the blocking
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def require_shared_memory(blueprint: Blueprint, more: int) -> None:
@@ -69,7 +51,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, blueprint, board, matrix), name="fedomg worker", daemon=True)
-        with _interrupts_kept_from_children():
+        with interrupts_kept_from_children():
             self._process.start()
         theirs.close()
         self.client: int | None = None
@@ -110,12 +92,7 @@ class Worker:
     def end(self) -> str:
         """Ends the process, if it has not ended by itself, and says how it did."""
         self.connection.close()
-        self._process.join(PATIENCE)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        code = self._process.exitcode or 0
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        return end(self._process, PATIENCE)
 
 
 # ---------------------------------------------------------------------------------------------------------- in the worker
@@ -123,8 +100,7 @@ class Worker:
 
 def serve(connection: Connection, blueprint: Blueprint, board: Tensor, matrix: Tensor) -> None:
     """Answers until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
+    follow_the_parent()
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):
         try:
@@ -140,14 +116,6 @@ def serve(connection: Connection, blueprint: Blueprint, board: Tensor, matrix: T
                 common = tensors
             else:
                 connection.send_bytes(_answer(site, header, {**common, **tensors}, board, matrix))
-
-
-def _leave_with_the_parent() -> None:
-    """In the midst of a client, too: nobody is left to read the reply."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _answer(site: Site, header: wire.Header, tensors: Tensors, board: Tensor, matrix: Tensor) -> bytes:

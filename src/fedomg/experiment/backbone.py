@@ -29,6 +29,10 @@ Watch = Callable[[str, int, int], None]
 """Is told what takes long, how far it has come, and how far it has to go."""
 
 
+def unwatched(what: str, done: int, total: int) -> None:
+    """Nobody is told."""
+
+
 def with_features(dataset: Dataset, body: nn.Module, device: torch.device, workers: int, cache: Path, watch: Watch) -> Dataset:
     """The data set with the features of this body, in evaluation mode, as its inputs."""
     body = FlatModel(body.eval().to(device), lambda name: Group.FROZEN).module  # as it stands in memory where whole models train

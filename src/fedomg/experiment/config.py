@@ -192,6 +192,13 @@ def _of_the_method(table: str, options_of: Callable[[str], type[Options]], value
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a TOML file and applies `key=value` overrides."""
+    table = read_table(path, overrides)
+    if "sweep" in table:
+        raise UserError(f"{path} has a [sweep] table and so describes several runs: use fedomg sweep")
+    return make_config(table)
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -200,16 +207,21 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"{path} is not a text file in UTF-8") from None
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
-    return make_config(table, overrides)
+    return _overridden(table, overrides)
 
 
 def make_config(table: Table, overrides: Sequence[str] = ()) -> Config:
-    for override in overrides:
-        table = _override(table, override)
+    table = _overridden(table, overrides)
     try:
         return Config.model_validate(table)
     except ValidationError as error:
         raise UserError(_explain(error, Config, ())) from None
+
+
+def _overridden(table: Table, overrides: Sequence[str]) -> Table:
+    for override in overrides:
+        table = _override(table, override)
+    return table
 
 
 def _override(table: Table, override: str) -> Table:
@@ -221,17 +233,18 @@ def _override(table: Table, override: str) -> Table:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    return _with(table, path, value, key)
+    return with_value(table, path, value, f"--set {key}")
 
 
-def _with(table: Table, path: Sequence[str], value: Any, key: str) -> Table:
+def with_value(table: Table, path: Sequence[str], value: Any, asked: str) -> Table:
+    """The table with another value at the end of a path of keys; `asked` says who asks for it."""
     head, *rest = path
     if not rest:
         return {**table, head: value}
     inner = table.get(head, {})
     if not isinstance(inner, dict):
-        raise UserError(f'--set {key}: "{head}" is a value, not a table')
-    return {**table, head: _with(inner, rest, value, key)}
+        raise UserError(f'{asked}: "{head}" is a value, not a table')
+    return {**table, head: with_value(inner, rest, value, asked)}
 
 
 def _explain(error: ValidationError, options: type[BaseModel], prefix: tuple[str, ...], method: str | None = None) -> str:

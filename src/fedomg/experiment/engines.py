@@ -20,10 +20,12 @@ from fedomg.experiment.site import LocalSite, blueprint, description
 from fedomg.local.trainer import Trainer
 
 
-def open_engine(config: Config, federation: Federation, trainer: Trainer[Any], parameters: int, note: Note) -> Engine:
+def open_engine(
+    config: Config, federation: Federation, trainer: Trainer[Any], parameters: int, note: Note, share: int | None = None
+) -> Engine:
     options, states = config.engine, ClientStates(config.engine.states * 2**20)
     rows = cohort_size(len(federation.clients), config.server.participation)
-    workers = min(rows, cores() if options.workers == "auto" else options.workers)
+    workers = min(rows, share or cores() if options.workers == "auto" else options.workers)
     start_pool = partial(_pool, config, federation, parameters, rows, workers, states, note)
     if options.name == "flower":
         return _flower(config, federation, parameters, workers, states)

@@ -11,25 +11,22 @@ import torch
 from torch import Tensor
 
 from fedomg import methods
-from fedomg.core.cache import cache_folder
 from fedomg.core.errors import UserError
 from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, Reply
-from fedomg.core.rng import seeded_global_generator
-from fedomg.data.catalogue import load_dataset
 from fedomg.data.deal import deal
 from fedomg.data.federation import Federation, pooled
 from fedomg.engine.pool import Note
 from fedomg.experiment import evaluate
-from fedomg.experiment.backbone import Watch, with_features
+from fedomg.experiment.backbone import Watch, unwatched
 from fedomg.experiment.config import Config
-from fedomg.experiment.engines import cores, device_of, open_engine
+from fedomg.experiment.engines import device_of, open_engine
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, VALIDATION
 from fedomg.experiment.sampling import sample_cohort
+from fedomg.experiment.shelf import Shelf
 from fedomg.experiment.site import initial_model
 from fedomg.experiment.state import ServerState
 from fedomg.methods.method import Method
-from fedomg.models import build_model
 from fedomg.omg import gram_matrix
 from fedomg.server.aggregator import Aggregate, merge_buffers
 from fedomg.server.coordinator import Phase
@@ -40,9 +37,19 @@ Record = dict[str, Any]
 
 
 class Experiment:
-    """Everything that a configuration describes, built once. The state goes in and out of its methods."""
+    """Everything that a configuration describes, built once. The state goes in and out of its methods.
 
-    def __init__(self, config: Config, federation: Federation, method: Method | None = None, note: Note = lambda text: None) -> None:
+    `share` is how many of the machine's cores it may use where others run beside it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        method: Method | None = None,
+        note: Note = lambda text: None,
+        share: int | None = None,
+    ) -> None:
         self.config = config
         self.federation = federation.to(device_of(config.engine.device))
         self._method = method or methods.build(config.method, config.local, config.aggregator)
@@ -51,7 +58,7 @@ class Experiment:
         if not self.parameters:
             raise UserError(f'method "{config.method}" shares no parameter of model "{config.model.name}"; choose a model with a body')
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
-        self.engine = open_engine(config, self.federation, self._trainer, self.parameters, note)
+        self.engine = open_engine(config, self.federation, self._trainer, self.parameters, note, share)
 
     def _initial_model(self) -> FlatModel:
         """Made anew each time it is asked for: the server keeps no copy of what it only starts from."""
@@ -233,12 +240,8 @@ def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     return _Fitted([replies[i] for i in kept.tolist()], rows[kept], gram[kept][:, kept])
 
 
-def build_federation(config: Config, watch: Watch = lambda what, done, total: None) -> Federation:
-    dataset = load_dataset(config.dataset, config.data, config.seed)
-    if config.model.frozen_backbone:
-        with seeded_global_generator(config.seed, "initialisation"):
-            model = build_model(config.model.name, dataset.shape, len(dataset.class_names), config.model.weights)
-        dataset = with_features(dataset, model.body, device_of(config.engine.device), cores(), cache_folder(config.data.cache), watch)
+def build_federation(config: Config, watch: Watch = unwatched, shelf: Shelf | None = None) -> Federation:
+    dataset = (shelf or Shelf()).examples(config, watch)
     federation = deal(dataset, config.target, config.data, config.seed)
     return pooled(federation) if methods.parse(config.method).entry.kind == "centralised" else federation
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
-from fedomg.experiment.backbone import Watch
+from fedomg.experiment.backbone import Watch, unwatched
 from fedomg.experiment.checkpoint import CheckpointFolder
 from fedomg.experiment.config import Config, decides, flat, load_config, to_toml
 from fedomg.experiment.experiment import Experiment, Record, build_federation
 from fedomg.experiment.files import make_folder, to_json, write_atomically
+from fedomg.experiment.shelf import Shelf
 from fedomg.experiment.state import ServerState
 from fedomg.models.weights import NONE
 from fedomg.models.weights import find as find_weights
@@ -34,12 +35,15 @@ def run(
     resume: bool = False,
     observe: Observer = lambda record: None,
     note: Note = lambda text: None,
-    watch: Watch = lambda what, done, total: None,
+    watch: Watch = unwatched,
+    shelf: Shelf | None = None,
+    share: int | None = None,
 ) -> dict[str, Any]:
     """Runs what is left of an experiment and returns its result.
 
     `observe` sees every record, those before a resume too; `note` is told what a user should know of the data; `watch` how far
-    work has come that is done once, before the rounds.
+    work has come that is done once, before the rounds. `shelf` holds what an earlier run of this process has made, and `share` is how
+    many of the machine's cores it may use.
     """
     folder = RunFolder(out, config)
     folder.refuse_another_run(resume)
@@ -49,12 +53,12 @@ def run(
         return finished[1]
     if config.model.weights != NONE:
         find_weights(config.model.name, config.model.weights)  # before the data are read, which may take long
-    federation = build_federation(config, watch)
+    federation = build_federation(config, watch, shelf)
     if skipped := federation.dataset.skipped:
         note(_skipped(skipped))
     if federation.target is None and not any(len(client.test) for client in federation.clients):
         note("no client has test data: raise data.test")
-    experiment = Experiment(config, federation, note=note)
+    experiment = Experiment(config, federation, note=note, share=share)
     with closing(experiment.engine):
         state, records = folder.restore(experiment)
         for record in records:

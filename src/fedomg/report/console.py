@@ -1,7 +1,7 @@
 """What the command line shows while it works and when it is done."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from fedomg.core.errors import UserError
 from fedomg.experiment import select
 from fedomg.experiment.config import Config
+from fedomg.experiment.naming import folder_name
 from fedomg.experiment.runner import run
 from fedomg.report.html import write_report
 from fedomg.report.trackers import Following, send
@@ -41,7 +42,7 @@ def _text(value: Any) -> str:
 
 
 def show_run(config: Config, out: Path | None, resume: bool, track: Sequence[str] = ()) -> None:
-    folder = out or _default_folder(config)
+    folder = out or Path("runs") / folder_name(config)
     console.print(Text.assemble((config.method, "bold"), f" on {config.dataset}, seed {config.seed} -> {folder}"))
     with progress() as show, Following(track, folder, config.table()) as following:
         task = show.add(config.method, config.rounds)
@@ -68,18 +69,12 @@ def show_run(config: Config, out: Path | None, resume: bool, track: Sequence[str
     console.print(table)
 
 
-def _default_folder(config: Config) -> Path:
-    parts = (config.method, config.dataset, config.target, f"seed{config.seed}", config.hash()[:6])
-    return Path("runs") / "-".join(part for part in parts if part).replace(":", ".")
-
-
-class _Display:
+class Display:
     """A bar for each run on a terminal, a line for each round elsewhere."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._rounds: list[tuple[str, int]] = []
-        self._shown: dict[int, int] = {}
         self._watched: dict[str, TaskID] = {}
         self._tenths: dict[str, int] = {}
 
@@ -89,15 +84,12 @@ class _Display:
             return self._progress.add_task(name, total=rounds, numbers="starting")
         return len(self._rounds) - 1
 
-    def update(self, task: int, record: Row | None) -> None:
-        if record is None:
-            return
+    def update(self, task: int, record: Row) -> None:
         if self._progress:
-            self._progress.update(TaskID(task), completed=record["round"], numbers=_numbers(record))
-        elif self._shown.get(task, -1) != record["round"]:
-            self._shown[task] = record["round"]
+            self._progress.update(TaskID(task), completed=record["round"], numbers=numbers(record))
+        else:
             name, rounds = self._rounds[task]
-            console.print(f"{name}: round {record['round']}/{rounds}  {_numbers(record)}  {record['seconds']['total']:.1f} s")
+            console.print(f"{name}: round {record['round']}/{rounds}  {numbers(record)}  {record['seconds']['total']:.1f} s")
 
     def watch(self, what: str, done: int, total: int) -> None:
         """How far something has come that is done once: a bar of its own, or about ten lines."""
@@ -111,10 +103,14 @@ class _Display:
 
 
 @contextmanager
-def progress() -> Iterator[_Display]:
-    if not console.is_terminal:
-        yield _Display(None)
-        return
+def progress() -> Iterator[Display]:
+    bars = progress_bars()
+    with bars or nullcontext():
+        yield Display(bars)
+
+
+def progress_bars() -> Progress | None:
+    """One a task, with a field `numbers`; None where there is no terminal to draw them on."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=12),
@@ -122,11 +118,10 @@ def progress() -> Iterator[_Display]:
         TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console) as progress:
-        yield _Display(progress)
+    return Progress(*columns, console=console) if console.is_terminal else None
 
 
-def _numbers(record: Row) -> str:
+def numbers(record: Row) -> str:
     dropped = f"{len(record['dropped'])} dropped" if record["dropped"] else ""
     return "  ".join(filter(None, (_performance(record), dropped)))
 
@@ -166,7 +161,7 @@ def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[st
     table = Table("method", *(["data"] if len(scopes) > 1 else []), *titles.values(), caption=caption, caption_justify="left")
     for row in rows:
         scope = [" / ".join(filter(None, (row.dataset, row.target)))] if len(scopes) > 1 else []
-        table.add_row(row.method, *scope, *(_spread(row.views.get(view), most) for view in views))
+        table.add_row(row.method, *scope, *(show_spread(row.views.get(view), most) for view in views))
     for name, scores in (baselines or {}).items():
         table.add_row(name, *([""] if len(scopes) > 1 else []), *(_percent(scores.get(view)) for view in views), style="dim")
     return table
@@ -184,7 +179,7 @@ def show_tracking(tracker: str, folders: Sequence[Path]) -> None:
         console.print(f"{folder}: {send([tracker], folder)} records sent to {tracker}")
 
 
-def _spread(found: select.Spread | None, runs: int) -> str:
+def show_spread(found: select.Spread | None, runs: int) -> str:
     """With its n, where that is less than the caption says."""
     if found is None:
         return "-"

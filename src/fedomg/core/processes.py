@@ -1,0 +1,48 @@
+"""Processes that this one starts: none outlives it, and Ctrl-C is its own affair."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+
+
+@contextmanager
+def interrupts_kept_from_children() -> Iterator[None]:
+    """Ctrl-C reaches this process, which then ends its children; they would die of it with a traceback, even while they start."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would end the blocking
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def follow_the_parent() -> None:
+    """To be called in a child: it ignores Ctrl-C, and leaves when its parent ends, whatever it is busy with."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
+
+
+def _leave_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def end(process: BaseProcess, patience: float = 0.0) -> str:
+    """Ends a child, if it has not ended by itself after some seconds, and says how it did."""
+    process.join(patience)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    code = process.exitcode or 0
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
