@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from enum import StrEnum
 
 import torch
@@ -76,6 +77,12 @@ class FlatModel:
         yield
         for name, buffer in self.buffers.items():
             buffer.copy_(before[name])
+
+    def over(self, values: Mapping[Group, Tensor]) -> "FlatModel":
+        """The same module, for who reads its vectors: with these in their place."""
+        other = copy(self)
+        other.values, other.gradients = {**self.values, **values}, {}
+        return other
 
     def train_only(self, groups: Collection[Group]) -> None:
         """Lets gradients flow to these groups, into their flat gradient vectors. Who never trains has none."""

@@ -36,7 +36,10 @@ class Jitter:
         reach = torch.tensor([self.brightness, self.contrast, self.saturation, self.hue])
         amounts = (2 * torch.rand(count, 4, generator=draw) - 1) * reach + torch.tensor([1.0, 1.0, 1.0, 0.0])
         kinds = torch.rand(count, 4, generator=draw).argsort(dim=1).T
-        members, amounts = kinds.argsort(dim=1, stable=True).to(pictures.device), amounts.to(pictures.device)
+        members, amounts = (
+            kinds.argsort(dim=1, stable=True).to(pictures.device, non_blocking=True),
+            amounts.to(pictures.device, non_blocking=True),
+        )
         for place in range(4):
             sizes = kinds[place].bincount(minlength=4).tolist()
             for kind, here in enumerate(members[place].split(sizes)):
@@ -60,7 +63,7 @@ class CropAndColour:
         if self.jitter is not None:
             found = self.jitter(found, draw)
         if self.grey:
-            chosen = (torch.rand(len(found), generator=draw) < self.grey).nonzero().flatten().to(found.device)
+            chosen = (torch.rand(len(found), generator=draw) < self.grey).nonzero().flatten().to(found.device, non_blocking=True)
             found[chosen] = colour.grey(found[chosen]).expand(-1, 3, -1, -1)
         return found
 
@@ -120,7 +123,7 @@ def resample(pictures: Tensor, boxes: Tensor, mirrored: Tensor, side: int) -> Te
     rows = _within(rows, top, tall) * 2 / height - 1
     columns = _within(columns, left, wide) * 2 / width - 1
     grid = torch.stack(torch.broadcast_tensors(columns.unsqueeze(1), rows.unsqueeze(2)), dim=3)
-    return F.grid_sample(pictures, grid.to(pictures.device), padding_mode="border", align_corners=False)
+    return F.grid_sample(pictures, grid.to(pictures.device, non_blocking=True), padding_mode="border", align_corners=False)
 
 
 def _within(places: Tensor, start: Tensor, length: Tensor) -> Tensor:

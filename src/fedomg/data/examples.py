@@ -32,9 +32,7 @@ class Examples:
         return self.dataset.labels[self.indices]
 
     def batch(self, positions: Tensor, draw: Generator | None = None) -> Batch:
-        """With a generator, augmented as training data of the data set are."""
-        rows = self.indices[positions]
-        return Batch(channels_last(seen(self.dataset, self.dataset.inputs[rows], draw)), self.dataset.labels[rows])
+        return read(self.dataset, self.indices[positions], draw)
 
     def in_order(self, size: int) -> Iterator[Batch]:
         """All examples once."""
@@ -44,6 +42,11 @@ class Examples:
     def to(self, dataset: Dataset) -> "Examples":
         """The same rows of a copy of the data set on another device."""
         return Examples(dataset, self.indices.to(dataset.labels.device))
+
+
+def read(dataset: Dataset, rows: Tensor, draw: Generator | None = None) -> Batch:
+    """Rows of any shape, such as a batch for each of several clients. With a generator, augmented as training data of the data set are."""
+    return Batch(channels_last(seen(dataset, dataset.inputs[rows], draw)), dataset.labels[rows])
 
 
 def seen(dataset: Dataset, inputs: Tensor, draw: Generator | None = None) -> Tensor:

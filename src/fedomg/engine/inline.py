@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedomg.core.records import Broadcast, Reply
+from fedomg.core.records import Broadcast, ClientState, Reply
 from fedomg.core.threads import one_thread
 from fedomg.engine.base import Site
 from fedomg.engine.states import ClientStates, changed
@@ -27,7 +27,7 @@ class InlineEngine:
         replies = []
         with one_thread():
             for position, client in enumerate(sorted(messages)):
-                before = {name: tensor.to(self._device) for name, tensor in self.states.of(client).items()}
+                before = self._state(client)
                 row = None if rows is None else rows[position]
                 try:
                     reply, after = self.site.handle(phase, client, messages[client], before, row)
@@ -38,6 +38,10 @@ class InlineEngine:
                     self.states.put(client, after)
                 replies.append(reply)
         return replies
+
+    def _state(self, client: int) -> ClientState:
+        """Where the model is: states that come from a file are not."""
+        return {name: tensor.to(self._device) for name, tensor in self.states.of(client).items()}
 
     def close(self) -> None:
         pass

@@ -28,10 +28,12 @@ Table = dict[str, Any]
 class EngineOptions(Options):
     """Where and how fast, never what is computed (a device other than the processor rounds differently)."""
 
-    name: Literal["auto", "inline", "pool", "flower"] = Field(
+    name: Literal["auto", "inline", "pool", "flower", "vectorised"] = Field(
         "auto",
-        description="auto: this process, and workers once a run proves long; inline: this process; pool: workers; flower: nodes of a grid",
+        description="auto: this process, and workers once a run proves long; inline: this process; pool: workers; "
+        "flower: nodes of a grid; vectorised: this process, several clients trained as one, the same but for rounding",
     )
+    together: int | None = Field(None, ge=1, le=MOST, description="vectorised: clients that train as one (default 32)")
     workers: int | Literal["auto"] = Field("auto", description="worker processes, by default one a core")
     device: str = Field("cpu", description="where models, data and updates are: cpu, cuda or cuda:N")
     states: int = Field(256, ge=0, le=MOST, description="MiB of client states kept in memory; beyond, they stay on disk and are mapped")
@@ -49,6 +51,12 @@ class EngineOptions(Options):
         if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
             raise UserError(f'engine.device = "{name}": known are cpu, cuda and cuda:N')
         return name
+
+    @model_validator(mode="after")
+    def _together_where_it_is_read(self) -> "EngineOptions":
+        if self.together is not None and self.name != "vectorised":
+            raise UserError('engine.together has no effect but with engine.name = "vectorised"; remove it')
+        return self
 
     @model_validator(mode="after")
     def _workers_on_the_processor(self) -> "EngineOptions":

@@ -14,10 +14,13 @@ from fedomg.engine.base import Engine
 from fedomg.engine.inline import InlineEngine
 from fedomg.engine.pool import Note, PoolEngine
 from fedomg.engine.states import ClientStates
+from fedomg.engine.vectorised import VectorisedEngine
 from fedomg.experiment.config import Config
 from fedomg.experiment.sampling import cohort_size
 from fedomg.experiment.site import LocalSite, blueprint, description
 from fedomg.local.trainer import Trainer
+
+TOGETHER = 32
 
 
 def open_engine(
@@ -31,7 +34,11 @@ def open_engine(
         return _flower(config, federation, parameters, workers, states)
     if options.name == "pool" or (options.name == "auto" and options.workers != "auto" and workers > 1):
         return start_pool()
-    inline = InlineEngine(LocalSite(config, federation, trainer), parameters, states, federation.device)
+    site = LocalSite(config, federation, trainer)
+    if options.name == "vectorised":
+        sizes = {client.id: len(client.train) for client in federation.everyone}
+        return VectorisedEngine(site, parameters, sizes, options.together or TOGETHER, states, federation.device)
+    inline = InlineEngine(site, parameters, states, federation.device)
     if options.name == "inline" or workers == 1 or federation.device.type != "cpu":
         return inline
     return AutoEngine(inline, start_pool, note)

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,15 +12,18 @@ from torch import Tensor, nn
 from fedomg import methods
 from fedomg.core.errors import UserError
 from fedomg.core.params import FlatModel, Tensors
-from fedomg.core.records import Broadcast, ClientState, Reply, Tally
+from fedomg.core.records import FIT, Broadcast, ClientState, Reply, Tally
 from fedomg.core.rng import Streams, seeded_global_generator
 from fedomg.data.examples import Examples
 from fedomg.data.federation import Client, Federation
 from fedomg.data.packing import pack, unpack
+from fedomg.engine.vectorised import Turn
 from fedomg.engine.worker import Blueprint
 from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.evaluate import ADAPTED, GLOBAL, PERSONALISED, POOLED, VALIDATION, VIEW, tally
-from fedomg.local.loop import Task, Visit
+from fedomg.local.alike import Apart
+from fedomg.local.loop import Stage, Task, Visit
+from fedomg.local.together import Fitted, Stack, fit_together
 from fedomg.local.trainer import Predictor, Trainer, load
 from fedomg.models import build_model
 from fedomg.models.freeze import freeze_batchnorm
@@ -35,25 +39,58 @@ class LocalSite:
         self._task = Task(self.model, config.local, config.rounds)
         self._trainer = trainer
         self._clients = {client.id: client for client in federation.everyone}
-        self._seed = config.seed
+        self._config = config
         self._buffers = config.server.buffers
-        self._batch_size = config.evaluate.batch_size
 
     def handle(self, phase: str, client: int, broadcast: Broadcast, state: ClientState, row: Tensor | None) -> tuple[Reply, ClientState]:
-        streams = Streams(self._seed, broadcast.round, phase, client)
-        visit = Visit(self._task, self._clients[client], broadcast, state, streams)
-        with seeded_global_generator(self._seed, "noise", broadcast.round, phase, client):
+        visit = self._visit(phase, Turn(client, broadcast, state, row))
+        with _noise(visit):
             if phase.startswith(VIEW):
                 return self._view(phase, visit), state
             return self._trainer.run(phase, visit, self._buffers, row)
 
+    def trains(self, phase: str) -> bool:
+        return phase in (FIT, ADAPTED)
+
+    def handle_together(self, phase: str, turns: Sequence[Turn]) -> list[tuple[Reply, ClientState]]:
+        visits, stack = [self._visit(phase, turn) for turn in turns], Stack(self.model, len(turns))
+        arrived, stages = [], []
+        for row, visit in enumerate(visits):
+            with _noise(visit):
+                load(visit)
+                arrived.append(self._trainer.arrive(visit) if phase == FIT else {})
+                stages.append(self._trainer.stages(visit))
+                stack.put(row)
+        fitted, replies = self._fit_together(stages, visits, stack), []
+        for row, (turn, visit) in enumerate(zip(turns, visits, strict=True)):
+            stack.take(row)
+            with _noise(visit):
+                if phase == FIT:
+                    replies.append(self._trainer.conclude(visit, arrived[row], *fitted[row], self._buffers, turn.row))
+                else:
+                    replies.append((self._tested(visit, self._trainer.predictor(visit), visit.client.test), turn.state))
+        return replies
+
+    def _fit_together(self, stages: Sequence[Sequence[Stage]], visits: Sequence[Visit], stack: Stack) -> list[Fitted]:
+        try:
+            if type(self._trainer).fit is not Trainer.fit or type(self._trainer).run is not Trainer.run:
+                raise Apart("it trains in a way of its own")
+            return fit_together(stages, visits, stack)
+        except Apart as reason:
+            what = f'method "{self._config.method}" on model "{self._config.model.name}"'
+            raise UserError(f'engine.name = "vectorised" cannot train {what}: {reason}; set engine.name to "inline"') from reason
+
+    def _visit(self, phase: str, turn: Turn) -> Visit:
+        streams = Streams(self._config.seed, turn.broadcast.round, phase, turn.client)
+        return Visit(self._task, self._clients[turn.client], turn.broadcast, turn.state, streams)
+
     def _view(self, phase: str, visit: Visit) -> Reply:
         examples = _examples(phase, visit.client)
-        if not len(examples):
-            return Reply(visit.client.id, tallies={POOLED: Tally()})
-        predictor = self._predictors[phase](self, visit)
+        return self._tested(visit, self._predictors[phase](self, visit), examples) if len(examples) else _untested(visit)
+
+    def _tested(self, visit: Visit, predictor: Predictor, examples: Examples) -> Reply:
         visit.model.module.eval()
-        return Reply(visit.client.id, tallies=tally(predictor, examples, self._batch_size))
+        return Reply(visit.client.id, tallies=tally(predictor, examples, self._config.evaluate.batch_size))
 
     def _global(self, visit: Visit) -> Predictor:
         load(visit, personal=False)
@@ -78,6 +115,16 @@ class LocalSite:
         PERSONALISED: _personalised,
         ADAPTED: _adapted,
     }
+
+
+def _noise(visit: Visit) -> AbstractContextManager[None]:
+    """What draws from torch's global generator draws the client's own numbers."""
+    streams = visit.streams
+    return seeded_global_generator(streams.seed, "noise", streams.round, streams.phase, streams.client)
+
+
+def _untested(visit: Visit) -> Reply:
+    return Reply(visit.client.id, tallies={POOLED: Tally()})
 
 
 def _examples(phase: str, client: Client) -> Examples:

@@ -16,6 +16,7 @@ from fedomg.core.rng import Streams
 from fedomg.data.examples import Batch
 from fedomg.data.federation import Client
 from fedomg.local.batches import plan
+from fedomg.local.optimizer import bound, open_optimizer, rate, recall, remembered, stage_options
 from fedomg.local.options import LocalOptions
 
 
@@ -113,6 +114,10 @@ class Progress:
     loss: float = math.nan
     distance: float = 0.0
 
+    def then(self, last: "Progress") -> "Progress":
+        """Both, one after the other; the loss is that of the last."""
+        return Progress(self.steps + last.steps, last.loss, self.distance + last.distance)
+
 
 def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, ClientState]:
     """Runs one stage on the model in the visit's task; returns what the stage and its optimizers want remembered."""
@@ -126,11 +131,10 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
         return own.along(partial(gradient, visit, batches))
 
     steps, drawn = plan(stage, visit)
-    chance = visit.streams.generator(f"augment/{stage.name}")
+    chance = visit.streams.generator(augmentation(stage))
     total, distance = torch.zeros((), device=visit.model.shared.device), 0.0
     for step, drawn_now in enumerate(drawn):
-        position = (visit.broadcast.round - 1 + step / steps) / visit.task.rounds
-        distance += [mover.set_rate(position) for mover in movers][-1]
+        distance += [mover.set_rate(step / steps) for mover in movers][-1]
         if step == stage.restart:
             own.optimizer.state.clear()
         batches = [visit.client.train.batch(positions, chance) for positions in drawn_now]
@@ -145,29 +149,34 @@ def train(stage: Stage, visit: Visit, state: ClientState) -> tuple[Progress, Cli
 
 
 class _Mover:
-    """An optimizer, and the groups that it moves."""
+    """An optimizer, and the vectors that it moves."""
 
     def __init__(self, stage: Stage, visit: Visit, state: ClientState) -> None:
-        self._stage, self._options, self._model = stage, _options(stage, visit), visit.model
-        self._groups = [group for group in stage.groups if len(visit.model.values[group])]
-        self.optimizer = _open_optimizer(stage, self._options, visit.model, self._groups, state)
+        model = visit.model
+        self._stage, self._visit, self._options = stage, visit, stage_options(stage, visit)
+        self._vectors = {group: model.values[group] for group in stage.groups if len(model.values[group])}
+        self._gradients = [model.gradients[group] for group in self._vectors]
+        for vector, gradient in zip(self._vectors.values(), self._gradients, strict=True):
+            vector.grad = gradient
+        self.optimizer = open_optimizer(self._options, [list(self._vectors.values())], recall(stage, self._vectors, state))
 
     def along(self, gradient: Callable[[], Tensor]) -> Tensor:
         """Moves along the gradient that this call adds, and returns its loss."""
-        for group in self._groups:
-            self._model.gradients[group].zero_()
-        with self._options.arithmetic(self._model.shared.device):
+        for vector in self._gradients:
+            vector.zero_()
+        with self._options.arithmetic(self._visit.model.shared.device):
             loss = gradient()
         if self._options.clip is not None:
-            torch.nn.utils.clip_grad_norm_([self._model.values[group] for group in self._groups], self._options.clip)
+            bound(self._gradients, self._options.clip)
         self.optimizer.step()
         return loss
 
-    def set_rate(self, position: float) -> float:
-        return _set_rate(self.optimizer, self._stage, self._options, position)
+    def set_rate(self, done: float) -> float:
+        self.optimizer.param_groups[0]["lr"] = pace = rate(self._stage, self._visit, self._options, done)
+        return pace
 
     def remembered(self) -> ClientState:
-        return _optimizer_state(self._stage, self._options, self.optimizer, self._groups)
+        return remembered(self.optimizer, self._stage, self._options, self._vectors)
 
 
 def _take_turns(losses: Iterator[Tensor], movers: Sequence[_Mover]) -> Tensor:
@@ -181,6 +190,11 @@ def _take_turns(losses: Iterator[Tensor], movers: Sequence[_Mover]) -> Tensor:
     return [mover.along(descend_the_next) for mover in movers][-1]
 
 
+def augmentation(stage: Stage) -> str:
+    """The role of the generator that augments the stage's batches."""
+    return f"augment/{stage.name}"
+
+
 def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
     """Adds the gradient of the stage's loss and term to the gradient vectors; returns the loss, detached."""
     loss = stage.loss(visit, batches)
@@ -188,58 +202,3 @@ def descend(stage: Stage, visit: Visit, batches: list[Batch]) -> Tensor:
     if stage.term is not None:
         visit.model.gradients[Group.SHARED].add_(stage.term(visit.model.shared))
     return loss.detach()
-
-
-def _options(stage: Stage, visit: Visit) -> LocalOptions:
-    options = visit.task.options
-    kept = ("lr", "batch_size", "drop_last", "precision")
-    if stage.plain:
-        return LocalOptions(**{key: getattr(options, key) for key in kept})
-    return options if stage.optimizer is None else options.model_copy(update={"optimizer": stage.optimizer})
-
-
-def _open_optimizer(
-    stage: Stage, options: LocalOptions, model: FlatModel, groups: list[Group], state: ClientState
-) -> torch.optim.Optimizer:
-    for group in groups:
-        model.values[group].grad = model.gradients[group]
-    vectors = [model.values[group] for group in groups]
-    optimizer: torch.optim.Optimizer
-    if options.optimizer == "adam":
-        optimizer = torch.optim.Adam(vectors, _rate(stage, options), weight_decay=options.weight_decay, fused=True)
-    else:
-        optimizer = torch.optim.SGD(vectors, _rate(stage, options), options.momentum, weight_decay=options.weight_decay, fused=True)
-    for group in groups:
-        prefix = _slot(stage, group)
-        kept = {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
-        if kept:
-            optimizer.state[model.values[group]] = kept
-    return optimizer
-
-
-def _optimizer_state(stage: Stage, options: LocalOptions, optimizer: torch.optim.Optimizer, groups: list[Group]) -> ClientState:
-    if options.optimizer_state == "reset":
-        return {}
-    entries = zip(groups, optimizer.param_groups[0]["params"], strict=True)
-    return {
-        _slot(stage, group) + name: value
-        for group, vector in entries
-        for name, value in optimizer.state[vector].items()
-        if isinstance(value, Tensor)
-    }
-
-
-def _slot(stage: Stage, group: Group) -> str:
-    return f"optimizer/{stage.name}/{group}/"
-
-
-def _rate(stage: Stage, options: LocalOptions) -> float:
-    return options.lr if stage.lr is None else stage.lr
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, stage: Stage, options: LocalOptions, position: float) -> float:
-    """Sets and returns the learning rate at a position in [0, 1) of the whole run."""
-    rate = _rate(stage, options) * options.factor(position)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate

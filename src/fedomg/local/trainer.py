@@ -64,7 +64,12 @@ class Trainer(Generic[OptionsT]):
         if phase != FIT:
             return self._told(self.gather(phase, visit), visit), visit.state
         arrived = self.arrive(visit)
-        progress, optimizers = self.fit(visit)
+        return self.conclude(visit, arrived, *self.fit(visit), buffers, row)
+
+    def conclude(
+        self, visit: Visit, arrived: Tensors, progress: Progress, optimizers: ClientState, buffers: BufferPolicy, row: Tensor | None
+    ) -> tuple[Reply, ClientState]:
+        """What is sent of the trained model, and what the client remembers."""
         model = visit.model
         update = torch.sub(model.shared, visit.broadcast.shared, out=row)
         measured = clone(model.buffers) if buffers != "keep" else {}
@@ -92,11 +97,11 @@ class Trainer(Generic[OptionsT]):
         return Reply(visit.client.id, samples=len(visit.client.train), extras=extras, usable=usable)
 
     def fit(self, visit: Visit) -> tuple[Progress, ClientState]:
-        """All stages of local training on the loaded model; the loss is that of the last."""
+        """All stages of local training on the loaded model."""
         done, remembered = Progress(), ClientState()
         for stage in self.stages(visit):
             progress, kept = train(stage, visit, visit.state)
-            done = Progress(done.steps + progress.steps, progress.loss, done.distance + progress.distance)
+            done = done.then(progress)
             remembered |= kept
         return done, remembered
 

@@ -6,8 +6,10 @@ instead; its gradient is undefined where training starts, and it is not offered 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from pydantic import Field
+from torch import Tensor
 
 from fedomg.local.loop import Stage, Visit
 from fedomg.local.options import LocalOptions
@@ -21,8 +23,10 @@ class FedProxOptions(LocalOptions):
 
 class FedProx(Trainer[FedProxOptions]):
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        received = visit.broadcast.shared
-        return (Stage(term=lambda values: self.options.mu * (values - received)),)
+        return (Stage(term=partial(self._pull, received=visit.broadcast.shared)),)
+
+    def _pull(self, values: Tensor, received: Tensor) -> Tensor:
+        return self.options.mu * (values - received)
 
 
 METHOD = Entry("fedprox", "a pull to the received model while training", "Li et al., MLSys 2020", local=FedProxOptions, trainer=FedProx)

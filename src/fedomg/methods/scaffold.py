@@ -9,6 +9,7 @@ to Adam all the same.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from pydantic import model_validator
@@ -38,8 +39,7 @@ class ScaffoldOptions(LocalOptions):
 
 class Scaffold(Trainer[ScaffoldOptions]):
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        correction = visit.broadcast.extras[CONTROL] - _own(visit)
-        return (Stage(term=lambda values: correction),)
+        return (Stage(term=partial(_corrected, by=visit.broadcast.extras[CONTROL] - _own(visit))),)
 
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         return {DISTANCE: torch.tensor(progress.distance, dtype=torch.float64)}
@@ -49,6 +49,10 @@ class Scaffold(Trainer[ScaffoldOptions]):
             return {CONTROL: _own(visit)}
         drift = (visit.broadcast.shared - visit.model.shared) / progress.distance
         return {CONTROL: _own(visit) - visit.broadcast.extras[CONTROL] + drift}
+
+
+def _corrected(values: Tensor, by: Tensor) -> Tensor:
+    return by
 
 
 def _own(visit: Visit) -> Tensor:
