@@ -58,4 +58,6 @@ def _masks(indices: Sequence[Tensor | None]) -> bool:
 
 
 def _names_a_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if kwargs.get("non_blocking"):
+        return False
     return any(isinstance(value, torch.device | str | Tensor) for value in (*args, *kwargs.values()))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -28,10 +29,12 @@ PICTURES = {
 }
 
 
-def _found(method: str, batch_size: int, trainer: type[Trainer[LocalOptions]] | None = None) -> Counter[str]:
+def _found(
+    method: str, batch_size: int, trainer: type[Trainer[LocalOptions]] | None = None, engine: str = "inline", **more: Any
+) -> Counter[str]:
     """What synchronises in the second round, in which every client trains on 12 pictures."""
-    local = {"lr": 0.01, "batch_size": batch_size}
-    config = tiny(method, **PICTURES, local=local, evaluate=dict.fromkeys(VIEWS, "never"))
+    local = {"lr": 0.01, "batch_size": batch_size, **more}
+    config = tiny(method, **PICTURES, local=local, engine={"name": engine}, evaluate=dict.fromkeys(VIEWS, "never"))
     built = methods.build(config.method, config.local, config.aggregator)
     if trainer is not None:
         built = replace(built, trainer=trainer(config.local))
@@ -47,6 +50,17 @@ def _found(method: str, batch_size: int, trainer: type[Trainer[LocalOptions]] | 
 @pytest.mark.parametrize("method", methods.ENTRIES)
 def test_twice_the_batches_synchronise_no_more(method: str) -> None:
     assert _found(method, batch_size=3) == _found(method, batch_size=6)
+
+
+@pytest.mark.parametrize("more", [{}, {"momentum": 0.9, "clip": 1.0, "schedule": "cosine"}, {"optimizer": "adam"}], ids=",".join)
+@pytest.mark.parametrize("engine", ["inline", "vectorised"])
+def test_nor_do_optimizers_bounds_and_schedules(engine: str, more: dict[str, Any]) -> None:
+    assert _found("fedavg", 3, engine=engine, **more) == _found("fedavg", 6, engine=engine, **more)
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedrod", "fedpac", "fedas"])
+def test_nor_do_clients_that_train_as_one(method: str) -> None:
+    assert _found(method, 3, engine="vectorised") == _found(method, 6, engine="vectorised")
 
 
 class _Looks(Trainer[LocalOptions]):

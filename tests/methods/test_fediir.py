@@ -13,7 +13,6 @@ from fedomg.core.records import Reply
 from fedomg.data.examples import Batch
 from fedomg.experiment.experiment import Experiment, build_federation
 from fedomg.local.trainer import load
-from fedomg.methods.fediir import FedIir
 from fedomg.models.split import SplitModel, split
 
 PLAIN = ("aggregator.weighting=uniform", "model.name=mlp")
@@ -70,8 +69,8 @@ def test_the_penalty_moves_body_and_classifier(ema: float) -> None:
     def gradients(loss: Tensor) -> list[Tensor]:
         return list(torch.autograd.grad(loss, list(model.parameters())))
 
-    assert isinstance(trial._trainer, FedIir)
-    found = gradients(trial._trainer._loss(visit, [batch]))
+    [stage] = trial._trainer.stages(visit)
+    found = gradients(stage.loss(visit, [batch]))
     entropy = F.cross_entropy(model(batch.inputs), batch.labels)
     distance = (_classifier_gradient(model, *batch) - mean).square().sum()
     for own, expected in zip(found, gradients(entropy + 0.7 * distance), strict=True):
@@ -123,8 +122,8 @@ def test_where_nobody_could_send_a_gradient_clients_take_the_mean_for_zero() -> 
     load(visit)
     visit.model.train_only((Group.SHARED,))
     batch = next(visit.client.train.in_order(8))
-    assert isinstance(trial._trainer, FedIir)
-    bare, zero = (trial._trainer._loss(visit_of(trial, extras=extras), [batch]) for extras in ({}, {"mean": torch.zeros(1)}))
+    [stage] = trial._trainer.stages(visit)
+    bare, zero = (stage.loss(visit_of(trial, extras=extras), [batch]) for extras in ({}, {"mean": torch.zeros(1)}))
     assert float(bare.detach()) == float(zero.detach())
 
 

@@ -16,15 +16,17 @@ uses 5e-3 (VLCS), 1e-3 (PACS) and 5e-4 (OfficeHome). The model is sent in both e
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
 
 from fedomg.core.errors import UserError
 from fedomg.core.options import LARGE
-from fedomg.core.params import Group, Tensors
+from fedomg.core.params import FlatModel, Group, Tensors
 from fedomg.core.records import FIT, Reply
 from fedomg.data.examples import Batch
 from fedomg.local.loop import Stage, Visit, cross_entropy
@@ -35,6 +37,7 @@ from fedomg.models.split import split
 from fedomg.server.coordinator import Coordinator, Phase
 from fedomg.server.weighting import Uniform
 
+HEAD = "head."
 GRADIENT = "gradient"
 SUM, BATCHES, MEAN = "sum", "batches", "mean"
 
@@ -46,36 +49,41 @@ class FedIirOptions(LocalOptions):
 
 class FedIir(Trainer[FedIirOptions]):
     def gather(self, phase: str, visit: Visit) -> Tensors:
-        visit.model.train_only((Group.SHARED,))
-        model = split(visit.model.module).eval()
-        parameters = _trained(model.head)
+        model, names = split(visit.model.module).eval(), _trained(visit.model)
         gradients = []
-        for inputs, labels in visit.client.train.in_order(self.options.batch_size):
-            with torch.no_grad():
-                features = model.body(inputs)
-            gradients.append(_gradient(F.cross_entropy(model.head(features), labels), parameters))
+        with torch.no_grad():
+            for inputs, labels in visit.client.train.in_order(self.options.batch_size):
+                gradients.append(_classified(model.head, names, model.body(inputs), labels)[0])
         return {SUM: torch.stack(gradients).sum(dim=0), BATCHES: torch.tensor(len(gradients))}
 
     def stages(self, visit: Visit) -> Sequence[Stage]:
-        return (Stage(self._loss if self.options.penalty else cross_entropy),)
+        return (Stage(partial(self._loss, names=_trained(visit.model)) if self.options.penalty else cross_entropy),)
 
-    def _loss(self, visit: Visit, batches: list[Batch]) -> Tensor:
-        loss = cross_entropy(visit, batches)
-        own = _gradient(loss, _trained(split(visit.model.module).head), differentiable=True)
+    def _loss(self, visit: Visit, batches: list[Batch], names: Sequence[str]) -> Tensor:
+        (inputs, labels), *_ = batches
+        model = split(visit.model.module)
+        own, loss = _classified(model.head, names, model.body(inputs), labels)
         distance = (own - visit.broadcast.extras.get(MEAN, 0)).square().sum()
         return loss + self.options.penalty * distance
 
 
-def _trained(head: nn.Module) -> list[nn.Parameter]:
-    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
-    if not parameters:
+def _trained(model: FlatModel) -> list[str]:
+    """The names of the head's parameters."""
+    names = [name.removeprefix(HEAD) for name, _ in model.parameters[Group.SHARED] if name.startswith(HEAD)]
+    if not names:
         raise UserError("fediir compares gradients of the model's head, and this head is frozen: choose another model")
-    return parameters
+    return names
 
 
-def _gradient(loss: Tensor, parameters: Sequence[Tensor], differentiable: bool = False) -> Tensor:
-    gradients = torch.autograd.grad(loss, parameters, create_graph=differentiable)
-    return torch.cat([gradient.flatten() for gradient in gradients])
+def _classified(head: nn.Module, names: Sequence[str], features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the cross-entropy in these parameters, itself to be differentiated, and the cross-entropy."""
+
+    def loss_at(trained: Tensors) -> Tensor:
+        return F.cross_entropy(functional_call(head, trained, (features,)), labels)
+
+    parameters = dict(head.named_parameters())
+    gradients, loss = grad_and_value(loss_at)({name: parameters[name] for name in names})
+    return torch.cat([gradient.flatten() for gradient in gradients.values()]), loss
 
 
 class FedIirCoordinator(Coordinator[FedIirOptions]):
