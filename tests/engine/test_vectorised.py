@@ -58,6 +58,8 @@ def _assert_close(found: Any, expected: Any, where: str = "record") -> None:
         assert found.keys() == expected.keys(), where
         for key, value in expected.items():
             _assert_close(found[key], value, f"{where}.{key}")
+    elif isinstance(expected, list):
+        _assert_close(dict(enumerate(found)), dict(enumerate(expected)), where)
     elif isinstance(expected, float):
         assert found == pytest.approx(expected, rel=1e-3, abs=2e-4, nan_ok=True), where
     else:

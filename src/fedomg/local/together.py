@@ -25,7 +25,7 @@ from fedomg.local.loop import Progress, Stage, Visit, augmentation
 from fedomg.local.optimizer import Vectors, bound, open_optimizer, rate, recall, remembered, stage_options
 from fedomg.local.options import LocalOptions
 
-STACKED = tuple(group for group in Group if group is not Group.FROZEN)
+STACKED: tuple[Group, ...] = tuple(group for group in Group if group is not Group.FROZEN)
 Fitted = tuple[Progress, ClientState]
 
 
