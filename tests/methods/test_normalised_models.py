@@ -53,6 +53,14 @@ def _partly_frozen() -> SplitModel:
     return SplitModel(body, nn.Linear(4, 2))
 
 
+def _everything() -> SplitModel:
+    """BatchNorm, dropout, a frozen layer, and stages of feature maps."""
+    first = nn.Sequential(nn.Linear(2, 32), nn.Unflatten(1, (8, 2, 2)), nn.BatchNorm2d(8), nn.ReLU())
+    first[0].requires_grad_(False)
+    second = nn.Sequential(nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2))
+    return SplitModel(nn.Sequential(first, second, nn.Flatten()), nn.Linear(16, 2), {"0": 8, "1": 4})
+
+
 def _experiment(monkeypatch: pytest.MonkeyPatch, model: Any, name: str, *overrides: str, **keys: Any) -> Experiment:
     monkeypatch.setattr("fedomg.experiment.site.build_model", lambda *_: model())
     config = tiny(name, *overrides, **keys)
@@ -61,6 +69,17 @@ def _experiment(monkeypatch: pytest.MonkeyPatch, model: Any, name: str, *overrid
 
 def _end(trial: Experiment) -> ServerState:
     return run_rounds(trial)[0]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_works_with_all_of_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    trial = _experiment(monkeypatch, _everything, name, "rounds=2", "evaluate.personalised=1", "evaluate.adapted=1")
+    frozen = model_of(trial).module.get_parameter("body.0.0.weight").clone()
+    state, records = run_rounds(trial)
+    assert [record["dropped"] for record in records] == [[], []]
+    assert state.shared.isfinite().all()
+    assert state.buffers["body.0.2.running_mean"].any()
+    assert torch.equal(model_of(trial).module.get_parameter("body.0.0.weight"), frozen)
 
 
 @pytest.mark.parametrize(
