@@ -138,7 +138,7 @@ def test_another_setting_is_another_folder() -> None:
 # ----------------------------------------------------------------------------------------------------------------- data
 
 
-def test_a_shelf_makes_what_it_holds_no_second_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_shelf_makes_what_it_holds_no_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
     def counted(name: str, options: DataOptions, seed: int) -> Dataset:
@@ -149,7 +149,7 @@ def test_a_shelf_makes_what_it_holds_no_second_time(monkeypatch: pytest.MonkeyPa
     shelf = Shelf()
 
     def examples(dataset: str, seed: int = 0, model: str = "mlp", frozen: bool = False, **data: Any) -> Dataset:
-        options = {"model": {"name": model, "frozen_backbone": frozen}, "data": {"cache": str(tmp_path), **data}}
+        options = {"model": {"name": model, "frozen_backbone": frozen}, "data": data}
         return shelf.examples(make_config({"dataset": dataset, "seed": seed, **options}), unwatched)
 
     emoji = [examples("emoji", seed, validation=share) for seed in (0, 1) for share in (0.1, 0.2)]
