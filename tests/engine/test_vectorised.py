@@ -175,7 +175,10 @@ class _OwnFit(Trainer[LocalOptions]):
         (_Trains(_own_data), "its loss reads the client's data (indices)"),
         (_Trains(_own_state), 'its loss reads "count", which is not the same for all clients'),
         (_Trains(_noise), "its loss or its model draws random numbers"),
-        (_Trains(_number), "torch cannot map its loss or its model over clients"),
+        (
+            _Trains(_number),
+            "its loss or its model is beyond what torch maps over clients (vmap: It looks like you're calling .item()",
+        ),
     ],
 )
 def test_what_cannot_be_mapped_is_refused(trainer: Trainer[LocalOptions], reason: str) -> None:

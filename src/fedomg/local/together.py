@@ -194,13 +194,13 @@ def _map(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return vmap(function, randomness="error")(*arguments)
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].partition(". ")[0].strip(". ")
         if "random operation" in reason:
             raise Apart("its loss or its model draws random numbers, such as dropout does") from error
         if "does not require grad" in reason:
             raise Apart("its loss takes a gradient of its own by torch.autograd, and not by torch.func") from error
         if "vmap" in reason.lower() or "batching rule" in reason.lower():
-            raise Apart(f"torch cannot map its loss or its model over clients ({reason})") from error
+            raise Apart(f"its loss or its model is beyond what torch maps over clients ({reason})") from error
         raise
 
 
