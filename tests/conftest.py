@@ -77,6 +77,8 @@ def write_run(tmp_path: Path) -> WriteRun:
         settings: str = "",
         records: list[Record] | None = None,
         result: Mapping[str, Any] | None = None,
+        dataset: str = "emoji",
+        view: str = "target",
     ) -> Path:
         folder = tmp_path / name
         folder.mkdir()
@@ -84,9 +86,11 @@ def write_run(tmp_path: Path) -> WriteRun:
             make_record(round_, target=round(start + 0.1 * round_, 3), validation={"noto": (0.3 + 0.1 * round_, 10)}, omg="omg" in method)
             for round_ in range(rounds + 1)
         ]
+        for one in made:
+            one["views"][view] = one["views"].pop("target")
         lines = [json.dumps(record) for record in (made if records is None else records)]
         (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        identity = {"method": method, "dataset": "emoji", "target": target, "seed": seed, "rounds": rounds}
+        identity = {"method": method, "dataset": dataset, "target": target, "seed": seed, "rounds": rounds}
         extra = {"config_hash": "abc123", "versions": {"fedomg": "0.1.0", "torch": "2.13.0"}, **(result or {})}
         (folder / "result.json").write_text(json.dumps(identity | extra), encoding="utf-8")
         (folder / "config.toml").write_text(f"seed = {seed}\nrounds = {rounds}\n{settings}", encoding="utf-8")

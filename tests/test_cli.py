@@ -189,6 +189,9 @@ def test_a_report_of_runs(config: Path, tmp_path: Path) -> None:
     done = fedomg("report", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "report.html").read_text().startswith("<!doctype html>")
+    assert "over n = 2 seeds" in (tmp_path / "runs" / "table.md").read_text()
+    assert all((tmp_path / "runs" / f"table.{suffix}").exists() for suffix in ("tex", "csv"))
+    assert_refused(fedomg("report", tmp_path / "runs", "--paper", "table3"), "table")
     assert_refused(fedomg("report", tmp_path / "absent"), "absent")
 
 

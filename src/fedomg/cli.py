@@ -68,11 +68,14 @@ def sweep(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of these.", metavar="DIR...")],
     out: Annotated[Path | None, typer.Option("--out", help="The page to write; by default report.html in the first folder.")] = None,
+    paper: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Lay the tables out as this one of the paper, with its numbers: table2.")
+    ] = None,
 ) -> None:
-    """Compare runs: a table here, and one self-contained HTML page."""
+    """Compare runs: tables here and as Markdown, LaTeX and CSV, and one self-contained HTML page."""
     from fedomg.report.console import show_report
 
-    show_report(folders, out)
+    show_report(folders, out, paper)
 
 
 @app.command()

@@ -46,6 +46,11 @@ class Run:
         """Only runs of one scope are comparable number by number."""
         return self.dataset, self.target
 
+    def settings(self, keys: Sequence[str]) -> tuple[object, ...]:
+        """The values of these dotted keys, None for those that the configuration does not name."""
+        found = flat(self.config)
+        return tuple(found.get(key) for key in keys)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -203,20 +208,20 @@ def summary(runs: Sequence[Run], rule: Rule) -> list[SummaryRow]:
     """One row for each method and target: mean, standard deviation and n over the runs, for each view."""
     rows = []
     for (dataset, target, method), members in grouped(runs).items():
-        late = frozenset(view for view in VIEWS if rule == "selected" and _taken_late(members, view))
+        late = frozenset(view for view in VIEWS if rule == "selected" and taken_late(members, view))
         spreads = {view: spread(accuracy(run.records, view, "last" if view in late else rule) for run in members) for view in VIEWS}
         views = {view: found for view, found in spreads.items() if found is not None}
         rows.append(SummaryRow(method, dataset, target, tuple(run.seed for run in members), views, late))
     return rows
 
 
-def _taken_late(runs: Sequence[Run], view: str) -> bool:
-    """Whether more runs have the view after their last round than at their selected one.
+def taken_late(runs: Sequence[Run], view: str, rule: Rule = "selected") -> bool:
+    """Whether more runs have the view after their last round than where the rule looks.
 
     A view that is taken only at the end would otherwise be averaged over those runs alone whose last round is selected.
     """
-    lacking_at_selected = [accuracy(run.records, view, "selected") for run in runs].count(None)
-    return lacking_at_selected > [accuracy(run.records, view, "last") for run in runs].count(None)
+    lacking = [accuracy(run.records, view, rule) for run in runs].count(None)
+    return lacking > [accuracy(run.records, view, "last") for run in runs].count(None)
 
 
 def curve(runs: Sequence[Run], read: Callable[[Record], float | None]) -> list[tuple[int, Spread]]:
@@ -231,15 +236,19 @@ def curve(runs: Sequence[Run], read: Callable[[Record], float | None]) -> list[t
     return [(round_, found) for round_, found in spreads if found is not None]
 
 
-def name_variants(runs: Sequence[Run]) -> list[Run]:
+def name_variants(runs: Sequence[Run], apart: Sequence[str] = ()) -> list[Run]:
     """The runs, where one method ran with several settings, with these settings in the name of the method.
 
-    Without this a sweep over a setting would be averaged as if its runs were seeds.
+    Without this a sweep over a setting would be averaged as if its runs were seeds. Runs that differ in the keys `apart` are told apart
+    elsewhere: they are no variants of each other.
     """
-    varying: dict[tuple[str | None, str], set[str]] = {}
-    for (dataset, _, method), members in grouped(runs).items():
-        varying.setdefault((dataset, method), set()).update(_varying_settings(members))
-    return [_with_settings(run, sorted(varying[run.dataset, run.method])) for run in runs]
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.dataset, run.method, run.settings(apart)), []).append(run)
+    varying = {
+        key: set().union(*(_varying_settings(members) for members in grouped(of_one_name).values())) for key, of_one_name in groups.items()
+    }
+    return [_with_settings(run, sorted(varying[run.dataset, run.method, run.settings(apart)])) for run in runs]
 
 
 def _varying_settings(runs: Sequence[Run]) -> set[str]:

@@ -15,6 +15,7 @@ from fedomg.experiment import select
 from fedomg.experiment.config import Config
 from fedomg.experiment.naming import folder_name
 from fedomg.experiment.runner import run
+from fedomg.report import tables
 from fedomg.report.html import write_report
 from fedomg.report.trackers import Following, send
 
@@ -167,11 +168,14 @@ def results_table(runs: Sequence[select.Run], baselines: Mapping[str, Mapping[st
     return table
 
 
-def show_report(folders: Sequence[Path], out: Path | None) -> None:
-    found = select.find_runs(folders)
-    console.print(results_table([select.read_run(folder) for folder in found]))
-    page = write_report(found, out or folders[0] / "report.html")
-    console.print(Text.assemble("\nCurves, weights and cosines: ", (str(page), "bold")))
+def show_report(folders: Sequence[Path], out: Path | None, of_the_paper: str | None = None) -> None:
+    runs = [select.read_run(folder) for folder in select.find_runs(folders)]
+    console.print(results_table(runs))
+    page = out or folders[0] / "report.html"
+    written = tables.write(runs, page.parent, of_the_paper)
+    write_report([run.folder for run in runs], page)
+    console.print(f"\nTables: {', '.join(map(str, written))}")
+    console.print(Text.assemble("Curves, weights and cosines: ", (str(page), "bold")))
 
 
 def show_tracking(tracker: str, folders: Sequence[Path]) -> None:
