@@ -15,7 +15,7 @@ from fedomg.experiment import select
 from fedomg.experiment.config import Config
 from fedomg.experiment.naming import folder_name
 from fedomg.experiment.runner import run
-from fedomg.report import tables
+from fedomg.report import plots, tables
 from fedomg.report.html import write_report
 from fedomg.report.trackers import Following, send
 
@@ -175,6 +175,10 @@ def show_report(folders: Sequence[Path], out: Path | None, of_the_paper: str | N
     written = tables.write(runs, page.parent, of_the_paper)
     write_report([run.folder for run in runs], page)
     console.print(f"\nTables: {', '.join(map(str, written))}")
+    try:
+        console.print(f"Plots: {', '.join(map(str, plots.curves(runs, page.parent)))}")
+    except UserError as error:
+        console.print(f"No plots: {error}")
     console.print(Text.assemble("Curves, weights and cosines: ", (str(page), "bold")))
 
 

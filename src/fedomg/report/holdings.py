@@ -18,6 +18,7 @@ from fedomg.data.options import DataOptions
 from fedomg.experiment.config import Config, make_config, refuse_unread
 from fedomg.experiment.experiment import build_federation
 from fedomg.report.console import console
+from fedomg.report.drawing import require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +55,7 @@ def _by_class(dataset: Dataset) -> Table:
 def show_partition(name: str, overrides: Sequence[str], root: Path | None, plot: Path | None) -> None:
     """Deals a data set as a run would, and prints who holds what."""
     if plot is not None:
-        _require_matplotlib()
+        require_matplotlib()
     config = make_config({"dataset": name, **({} if root is None else {"data": {"root": str(root)}})}, overrides)
     federation = build_federation(config)
     counts = label_counts(federation)
@@ -115,13 +116,6 @@ def _print_table(table: Table) -> None:
     needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
     table.width = needed
     console.print(table)
-
-
-def _require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError('drawing needs matplotlib: pip install "fedomg[report]"') from None
 
 
 def draw_partition(federation: Federation, path: Path, title: str) -> None:
