@@ -233,3 +233,18 @@ def test_what_a_loss_names_is_its_clients_own() -> None:
 def test_the_key_is_refused_where_nothing_reads_it() -> None:
     with pytest.raises(UserError, match=r"engine\.together has no effect"):
         make_config({**TINY, "engine": {"name": "inline", "together": 4}})
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("gpu", 'engine.device = "gpu": known are cpu, cuda and cuda:N'),
+        ("cuda:99", 'engine.device = "cuda:99": '),
+    ],
+)
+@pytest.mark.parametrize("engine", ["inline", "vectorised"])
+def test_a_device_that_is_not_here_is_refused(engine: str, device: str, words: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        _run(make_config({**TINY, "engine": {"name": engine, "device": device}}))
+    assert str(refusal.value).startswith(words)
+    assert "\n" not in str(refusal.value)
