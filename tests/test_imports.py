@@ -18,7 +18,7 @@ LAYERS = {
     "engine": {"core"},
     "methods": {"omg", "core", "models", "data", "local", "server"},
     "experiment": {"omg", "core", "models", "data", "local", "server", "methods", "engine"},
-    "flower": {"omg"},
+    "flower": {"omg", "core", "data", "methods", "engine", "experiment"},
     "report": {"omg", "core", "models", "data", "local", "server", "methods", "engine", "experiment"},
     "cli": {"core", "data", "methods", "experiment", "report"},
 }

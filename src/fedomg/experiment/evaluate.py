@@ -69,7 +69,7 @@ def _cells(dataset: Dataset, rows: torch.Tensor) -> Iterable[tuple[str, torch.Te
 
 def view_record(replies: Sequence[Reply]) -> Numbers | None:
     """One view of all clients: pooled, by client and by domain. None where nobody holds data for it."""
-    seen = [reply for reply in replies if reply.tallies[POOLED].n]
+    seen = _seen(replies)
     if not seen:
         return None
     clients = {str(reply.client): numbers(reply.tallies[POOLED]) for reply in seen}
@@ -81,12 +81,17 @@ def view_record(replies: Sequence[Reply]) -> Numbers | None:
 
 def worst_group_record(replies: Sequence[Reply]) -> Numbers | None:
     """The group with the lowest accuracy; the groups are the domains where the data set defines none."""
-    seen = [reply for reply in replies if reply.tallies[POOLED].n]
+    seen = _seen(replies)
     groups = _by(seen, "group:") or _by(seen, "domain:")
     if len(groups) < 2:
         return None
     worst = min(groups, key=lambda name: groups[name]["accuracy"])
     return {**groups[worst], "group": worst, "groups": groups}
+
+
+def _seen(replies: Sequence[Reply]) -> list[Reply]:
+    """Those that hold data for a view, and have replied."""
+    return [reply for reply in replies if reply.tallies.get(POOLED, Tally()).n]
 
 
 def _across(accuracies: Sequence[float]) -> Numbers:

@@ -16,6 +16,7 @@ from fedomg.core.params import FlatModel, Tensors
 from fedomg.core.records import Broadcast, Reply
 from fedomg.data.deal import deal
 from fedomg.data.federation import Federation, pooled
+from fedomg.engine.base import Engine
 from fedomg.engine.pool import Note
 from fedomg.experiment import evaluate
 from fedomg.experiment.backbone import Watch, unwatched
@@ -39,7 +40,8 @@ Record = dict[str, Any]
 class Experiment:
     """Everything that a configuration describes, built once. The state goes in and out of its methods.
 
-    `share` is how many of the machine's cores it may use where others run beside it.
+    `share` is how many of the machine's cores it may use where others run beside it. `engine` makes an engine for so many parameters,
+    where it is not the configuration that says which.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Experiment:
         method: Method | None = None,
         note: Note = lambda text: None,
         share: int | None = None,
+        engine: Callable[[int], Engine] | None = None,
     ) -> None:
         self.config = config
         self.federation = federation.to(device_of(config.engine.device))
@@ -58,7 +61,8 @@ class Experiment:
         if not self.parameters:
             raise UserError(f'method "{config.method}" shares no parameter of model "{config.model.name}"; choose a model with a body')
         self._optimizer = ServerOptimizer(config.server.lr, config.server.momentum)
-        self.engine = open_engine(config, self.federation, self._trainer, self.parameters, note, share)
+        opened = None if engine is None else engine(self.parameters)
+        self.engine = opened or open_engine(config, self.federation, self._trainer, self.parameters, note, share)
 
     def _initial_model(self) -> FlatModel:
         """Made anew each time it is asked for: the server keeps no copy of what it only starts from."""

@@ -38,12 +38,13 @@ def run(
     watch: Watch = unwatched,
     shelf: Shelf | None = None,
     share: int | None = None,
+    build: Callable[[Note], Experiment] | None = None,
 ) -> dict[str, Any]:
     """Runs what is left of an experiment and returns its result.
 
     `observe` sees every record, those before a resume too; `note` is told what a user should know of the data; `watch` how far
     work has come that is done once, before the rounds. `shelf` holds what an earlier run of this process has made, and `share` is how
-    many of the machine's cores it may use.
+    many of the machine's cores it may use. `build` makes the experiment where its data are not on this machine.
     """
     folder = RunFolder(out, config)
     folder.refuse_another_run(resume)
@@ -51,14 +52,7 @@ def run(
         for record in finished[0]:
             observe(record)
         return finished[1]
-    if config.model.weights != NONE:
-        find_weights(config.model.name, config.model.weights)  # before the data are read, which may take long
-    federation = build_federation(config, watch, shelf)
-    if skipped := federation.dataset.skipped:
-        note(_skipped(skipped))
-    if federation.target is None and not any(len(client.test) for client in federation.clients):
-        note("no client has test data: raise data.test")
-    experiment = Experiment(config, federation, note=note, share=share)
+    experiment = build(note) if build else _local(config, note, watch, shelf, share)
     with closing(experiment.engine):
         state, records = folder.restore(experiment)
         for record in records:
@@ -70,7 +64,19 @@ def run(
             state, record = experiment.advance(state)
             records.append(folder.keep(experiment, state, record))
             observe(records[-1])
-    return folder.finish(records, len(federation.clients))
+    return folder.finish(records, len(experiment.federation.clients))
+
+
+def _local(config: Config, note: Note, watch: Watch, shelf: Shelf | None, share: int | None) -> Experiment:
+    """The experiment on the data of this machine."""
+    if config.model.weights != NONE:
+        find_weights(config.model.name, config.model.weights)  # before the data are read, which may take long
+    federation = build_federation(config, watch, shelf)
+    if skipped := federation.dataset.skipped:
+        note(_skipped(skipped))
+    if federation.target is None and not any(len(client.test) for client in federation.clients):
+        note("no client has test data: raise data.test")
+    return Experiment(config, federation, note=note, share=share)
 
 
 def _skipped(files: tuple[str, ...]) -> str:

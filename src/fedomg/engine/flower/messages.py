@@ -3,7 +3,7 @@
 Flower stores and sends an array once, however many messages hold it: what all clients of an exchange are sent stands in arrays of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,15 +66,16 @@ def read_request(content: RecordDict) -> Request:
     return Request(SiteOf(**site), header["phase"], header["rows"], broadcasts, states)
 
 
-def write_replies(replies: Sequence[Reply], rows: Tensor | None, states: dict[int, ClientState]) -> RecordDict:
-    """`states` are those that have changed."""
+def write_replies(replies: Sequence[Reply], rows: Tensor | None, states: Mapping[int, ClientState], lost: Sequence[int] = ()) -> RecordDict:
+    """`states` are those that have changed, `lost` the clients whose state could not be found."""
     headers, tensors = [], {}
     for reply in replies:
         header, sent = wire.from_reply(reply)
         headers.append(header)
         tensors[reply.client] = {**sent, **wire.grouped(state=states.get(reply.client, {}))}
     arrays = {} if rows is None else {ROWS: from_tensor(rows)}
-    return _record({**arrays, REPLIES: from_bytes(wire.encode({"replies": headers, "changed": sorted(states)}, _by_client(tensors)))})
+    told = {"replies": headers, "changed": sorted(states), "lost": list(lost)}
+    return _record({**arrays, REPLIES: from_bytes(wire.encode(told, _by_client(tensors)))})
 
 
 def write_failure(kind: str, text: str) -> RecordDict:

@@ -1,14 +1,17 @@
 """The client end: a ClientApp that serves the clients of its node through the in-process engine."""
 
 import traceback
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from fedomg.core.errors import UserError
 from fedomg.core.imports import import_object
+from fedomg.core.records import ClientState, Reply
 from fedomg.engine.base import Site
 from fedomg.engine.flower.messages import Request, SiteOf, read_request, write_failure, write_replies
 from fedomg.engine.inline import InlineEngine
@@ -20,12 +23,13 @@ QUERY = f"query.{EXCHANGE}"
 
 
 def exchange(message: Message, context: Context) -> Message:
-    return Message(answer(message.content), reply_to=message)
+    return Message(answer(message.content, _serve), reply_to=message)
 
 
-def answer(content: RecordDict) -> RecordDict:
+def answer(content: RecordDict, serve: Callable[[Request], RecordDict]) -> RecordDict:
+    """Whatever goes wrong is told to the server, with the difference between what its user can mend and what not."""
     try:
-        return _serve(read_request(content))
+        return serve(read_request(content))
     except UserError as error:
         return write_failure("refused", str(error))
     except Exception:
@@ -34,13 +38,18 @@ def answer(content: RecordDict) -> RecordDict:
 
 def _serve(request: Request) -> RecordDict:
     """The states come with the message and go back where they have changed: whoever simulates keeps them in one place."""
-    engine = InlineEngine(_site(request.site), len(next(iter(request.broadcasts.values())).shared), ClientStates(), torch.device("cpu"))
-    for client, state in request.states.items():
+    return write_replies(*work(_site(request.site), request, request.states))
+
+
+def work(site: Site, request: Request, states: Mapping[int, ClientState]) -> tuple[list[Reply], Tensor | None, dict[int, ClientState]]:
+    """The replies of a node's clients, their updates, and those of their states that have changed."""
+    engine = InlineEngine(site, len(next(iter(request.broadcasts.values())).shared), ClientStates(), torch.device("cpu"))
+    for client, state in states.items():
         engine.states.put(client, state)
     engine.states.changed()
     rows = engine.matrix(len(request.broadcasts)) if request.with_rows else None
     replies = engine.exchange(request.phase, request.broadcasts, rows)
-    return write_replies(replies, rows, engine.states.changed())
+    return replies, rows, engine.states.changed()
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,205 @@
+"""A federation on this machine: a SuperLink, four SuperNodes with images of their own, TLS and node authentication; FedAvg, then FedOMG.
+
+    python examples/federation/run.py [--out runs/federation] [--method fedavg --method fedomg] [--rounds 3]
+
+Three nodes hold the drawings of one hand each and train; the fourth holds a style that nobody trains on, and tests on it. The SuperLink
+holds no image at all. Every process that is started is ended, whatever happens.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from fedomg.data.sources import emoji
+
+sys.path.insert(0, str(Path(__file__).parent))
+from keys import write_keys
+
+HERE = Path(__file__).parent.resolve()
+OWNERS = ("noto", "openmoji", "twemoji", "line")
+"""The domains, one a node; the last is the held-out one of experiment.toml."""
+HOST = "127.0.0.1"
+CLASSES, EACH = 4, 12
+READY = 60.0
+
+
+class FederationError(Exception):
+    """Something has not come about in time, or has ended badly."""
+
+
+class Federation:
+    """The processes and files of one federation."""
+
+    def __init__(self, out: Path, stack: ExitStack) -> None:
+        self.out = out
+        self._stack = stack
+        self.port = _free_port()
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._keys = out / "keys"
+
+    def start(self) -> None:
+        write_images(self.out / "images")
+        write_keys(self._keys, ["localhost", HOST], len(OWNERS))
+        self._write_connection()
+        self._superlink()
+        for place, _ in enumerate(OWNERS):
+            self.flwr("supernode", "register", str(self._keys / f"node-{place}.pub"), "deploy")
+        for owner in OWNERS:
+            self.start_node(owner)
+        _until(lambda: len(self._online()) == len(OWNERS), "all SuperNodes to come")
+
+    def _write_connection(self) -> None:
+        home = self.out / "home" / "operator"
+        home.mkdir(parents=True, exist_ok=True)
+        lines = ('[superlink]\ndefault = "deploy"', "[superlink.deploy]", f'address = "{HOST}:{self.port}"')
+        text = "\n".join([*lines, f'root-certificates = "{self._keys / "ca.crt"}"', ""])
+        (home / "config.toml").write_text(text, encoding="utf-8")
+
+    def _superlink(self) -> None:
+        keys = self._keys
+        tls = ["--ssl-ca-certfile", keys / "ca.crt", "--ssl-certfile", keys / "server.pem", "--ssl-keyfile", keys / "server.key"]
+        more = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        self._process("superlink", ["flower-superlink", "--host", HOST, "--port", self.port, *tls, *more])
+        _until(self._healthy, "the SuperLink")
+
+    def start_node(self, owner: str) -> None:
+        place = OWNERS.index(owner)
+        folders = f'data-root="{self.out / "images" / owner}" state-dir="{self.out / "memory" / owner}"'
+        link = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self._keys / "ca.crt"]
+        own = ["--host", HOST, "--port", _free_port(), "--auth-supernode-private-key", self._keys / f"node-{place}"]
+        self.nodes[owner] = self._process(f"node-{owner}", ["flower-supernode", *link, *own, "--node-config", folders])
+
+    def _process(self, name: str, command: Sequence[object]) -> "subprocess.Popen[bytes]":
+        return self._stack.enter_context(_running(list(map(str, command)), self.out / f"{name}.log", self.environment(name)))
+
+    def environment(self, name: str) -> Mapping[str, str]:
+        """A home for each process; nothing is reported to anybody, and nothing installed."""
+        settings = {
+            "FLWR_HOME": str(self.out / "home" / name),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # Flower finds its own programs by name
+        }
+        return {**os.environ, **settings}
+
+    def _healthy(self) -> bool:
+        try:
+            context = ssl.create_default_context(cafile=str(self._keys / "ca.crt"))
+            with urllib.request.urlopen(f"https://{HOST}:{self.port}/health", timeout=2, context=context) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _online(self) -> list[dict[str, Any]]:
+        return [node for node in self.flwr("supernode", "list", "deploy")["nodes"] if node["status"] == "online"]
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """What a command of Flower's answers. It exits with 0 even where it fails."""
+        command = ["flwr", *arguments, "--format", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environment("operator"), stdin=subprocess.DEVNULL)
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            raise FederationError(f"{' '.join(command)}: {done.stdout}{done.stderr}") from None
+        if not answer.get("success"):
+            raise FederationError(f"{' '.join(command)}: {answer}")
+        return answer
+
+    def submit(self, method: str, out: Path, **settings: object) -> str:
+        """Starts a run, and returns its number."""
+        told = {"config": str(HERE / "experiment.toml"), "method": method, "out": str(out), "nodes": len(OWNERS), **settings}
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in told.items())
+        return str(self.flwr("run", str(HERE / "app"), "deploy", "-c", pairs)["run-id"])
+
+    def status(self, run: str) -> str:
+        return str(self.flwr("list", "deploy", "--run-id", run)["runs"][0]["status"])
+
+    def finish(self, run: str, out: Path, patience: float) -> dict[str, Any]:
+        """The result of a run. That Flower calls it completed is not enough: the result must be there."""
+        _until(lambda: self.status(run).startswith("finished"), f"run {run}", patience)
+        if self.status(run) != "finished:completed" or not (out / "result.json").exists():
+            raise FederationError(f"run {run} ended as {self.status(run)}: see {self.out / 'superlink.log'}")
+        result: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        return result
+
+
+@contextmanager
+def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with a group of its own, so that what it starts ends with it."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        try:
+            yield process
+        finally:
+            for how in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    os.killpg(process.pid, how)
+                    process.wait(timeout=10)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    continue
+
+
+def _until(ready: Any, what: str, seconds: float = READY) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > end:
+            raise FederationError(f"waited {seconds:g} seconds for {what}")
+        time.sleep(0.5)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def write_images(folder: Path) -> None:
+    """A folder domain/class/image for each owner, from the emoji of the package."""
+    dataset = emoji.load()
+    for owner in OWNERS:
+        domain = dataset.domain_names.index(owner)
+        for label, name in list(enumerate(dataset.class_names))[:CLASSES]:
+            rows = ((dataset.domains == domain) & (dataset.labels == label)).nonzero().flatten()[:EACH]
+            target = folder / owner / owner / name
+            target.mkdir(parents=True, exist_ok=True)
+            for row in rows.tolist():
+                Image.fromarray(dataset.inputs[row].permute(1, 2, 0).numpy()).save(target / f"{row}.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/federation"))
+    parser.add_argument("--method", action="append", help="by default fedavg and fedomg")
+    parser.add_argument("--patience", type=float, default=900.0, help="the most seconds for a run")
+    asked = parser.parse_args()
+    out = asked.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        federation = Federation(out, stack)
+        federation.start()
+        print(f"SuperLink on {HOST}:{federation.port}, {len(federation.nodes)} SuperNodes; logs in {out}")
+        for method in asked.method or ["fedavg", "fedomg"]:
+            folder = out / method
+            result = federation.finish(federation.submit(method, folder), folder, asked.patience)
+            print(f"{method:8} {result['final']['target']:6.1%} on the held-out style, {result['seconds']:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
