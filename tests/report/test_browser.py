@@ -30,7 +30,7 @@ OPTIONS = [
     "--dump-dom",
 ]
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)")]
 
 WriteRun = Callable[..., Path]
 
@@ -98,12 +98,12 @@ def test_filters_sorting_and_rules(page: Path, tmp_path: Path) -> None:
         };
         const click = (selector) => document.querySelector(selector).click();
         const seen = { start: rows() };
-        choose("scope", "1");
+        choose("target", "1");
         seen.scope = rows().map((row) => row[1]);
         click('.chip[data-method="fedavg"]');
         seen.method = rows().map((row) => row[0]);
         click("#show-all");
-        choose("scope", "all");
+        choose("target", "all");
         choose("seed", "1");
         seen.seed = rows().map((row) => row.at(-1));
         choose("seed", "all");
@@ -139,6 +139,99 @@ def test_filters_sorting_and_rules(page: Path, tmp_path: Path) -> None:
     assert found["caption"].startswith("Oracle, not for headlines")
     assert found["faint"] == 8
     assert "without OMG" in found["weights"]
+
+
+def test_text_and_choices_narrow_table_charts_and_runs(write_run: WriteRun, tmp_path: Path) -> None:
+    runs = [
+        write_run(f"{method}-{dataset}-{target}", method, dataset=dataset, target=target, settings=f"[data]\nalpha = {len(target or '')}\n")
+        for method in ("fedavg", "fedavg+omg", "fedsam")
+        for dataset, target in (("pacs", "photo"), ("pacs", "sketch"), ("mnist", None))
+    ]
+    found = driven(
+        write_report(runs, tmp_path / "report.html"),
+        tmp_path / "profile",
+        """
+        const text = (selector) => [...document.querySelectorAll(selector)].map((node) => node.textContent);
+        const shown = () => ({
+          rows: [...document.querySelectorAll("#summary tbody tr")].map((row) => [row.cells[0].textContent, row.cells[1].textContent]),
+          curves: document.querySelectorAll("#curves svg.chart").length,
+          runs: document.querySelectorAll("#runs details").length,
+        });
+        const choose = (name, value) => {
+          const select = document.querySelector(`#filters select[name=${name}]`);
+          select.value = value;
+          select.dispatchEvent(new Event("change"));
+        };
+        const type = (value) => {
+          const input = document.querySelector("#filters input[name=text]");
+          input.value = value;
+          input.dispatchEvent(new Event("input"));
+        };
+        const options = (name) => text(`#filters select[name=${name}] option`);
+        const seen = { start: shown(), methods: options("method"), targets: options("target") };
+        type("OMG sket");
+        seen.typed = shown();
+        type("nothing of this");
+        seen.nothing = [shown(), document.querySelector("#curves").textContent];
+        type("");
+        choose("dataset", "1");
+        seen.dataset = shown();
+        choose("target", "0");
+        seen.empty = shown().rows.length;
+        choose("dataset", "all");
+        choose("target", "all");
+        choose("method", "2");
+        seen.method = shown();
+        seen.pressed = document.querySelectorAll('.chip[aria-pressed="true"]').length;
+        choose("method", "all");
+        seen.again = shown().rows.length;
+        return seen;
+        """,
+    )
+    assert len(found["start"]["rows"]) == 9
+    assert found["start"]["runs"] == 9
+    assert found["methods"] == ["all", "fedavg", "fedavg+omg", "fedsam"]
+    assert found["targets"] == ["all", "photo", "sketch", "no unseen domain"]
+    assert found["typed"] == {"rows": [["fedavg+omg", "pacs: sketch"]], "curves": 1, "runs": 1}
+    assert found["nothing"] == [{"rows": [], "curves": 0, "runs": 0}, "Nothing to show with these filters."]
+    assert [row[1] for row in found["dataset"]["rows"]] == ["mnist: no unseen domain"] * 3
+    assert found["empty"] == 0
+    assert [row[0] for row in found["method"]["rows"]] == ["fedsam"] * 3
+    assert found["pressed"] == 1
+    assert found["again"] == 9
+
+
+def test_few_clients_as_lines_or_heat_maps(page: Path, tmp_path: Path) -> None:
+    found = driven(
+        page,
+        tmp_path / "profile",
+        """
+        const heat = () => ["weights", "cosines"].map((id) => document.querySelectorAll(`#${id} .heat`).length > 0);
+        const before = heat();
+        document.querySelector('#weights-controls [data-value="heat"]').click();
+        return [before, heat(), document.querySelectorAll("#weights svg.chart").length];
+        """,
+    )
+    assert found == [[False, False], [True, True], 2]
+
+
+def test_comparisons_configuration_and_environment(page: Path, tmp_path: Path) -> None:
+    found = driven(
+        page,
+        tmp_path / "profile",
+        """
+        const cells = (selector) => [...document.querySelectorAll(selector)].map((row) => [...row.cells].map((cell) => cell.textContent));
+        const seen = { noise: cells("#comparisons tbody tr"), settings: cells("#settings table:not(details table) tbody tr") };
+        seen.shared = cells("#shared tbody tr");
+        document.querySelector('.chip[data-method="fedavg"]').click();
+        seen.hidden = document.querySelector("#noise").hidden;
+        return seen;
+        """,
+    )
+    assert found["noise"] == [["fedavg+omg", "fedavg", "4", "+5.0", "0.125", "too few pairs to tell: at least 6 are needed"]]
+    assert found["settings"] == [["seed", "0 (4 runs), 1 (4 runs)"], ["fedomg", "0.1.0"], ["torch", "2.13.0"]]
+    assert found["shared"] == [["rounds", "3"]]
+    assert found["hidden"] is True
 
 
 def test_tooltips_follow_pointer_and_keys(page: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_other_cohorts_data_and_doubled_seeds_are_no_pairs(write_run: WriteRun, 
     dealt = read_run(write_run("c", "fedavg+omg", settings="[data]\nalpha = 0.5\n"))
     found = compare([plain], [cohorts], score)
     assert (found.n, found.difference, found.p) == (0, None, None)
-    assert found.verdict == "no two runs of one seed, target and cohorts"
+    assert found.verdict == "no two runs of one seed, target and cohorts with these numbers"
     assert compare([plain], [dealt], score).n == 0
     assert compare([plain, plain], [read_run(write_run("d", "fedavg+omg"))], score).n == 0
 

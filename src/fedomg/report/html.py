@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedomg.core.errors import UserError
+from fedomg.experiment.config import flat
 from fedomg.experiment.select import (
     RULES,
     VIEWS,
@@ -36,6 +37,11 @@ from fedomg.experiment.select import (
     value_by_rule,
     view_value,
 )
+from fedomg.report.paired import Comparison
+from fedomg.report.tables import comparisons
+
+SCRIPTS = ("page.base.js", "page.charts.js", "page.js")
+"""They share one scope: what is shown and how it is written, how charts are drawn, and the sections of the page."""
 
 DEFAULT_TITLE = "Federated runs compared"
 METRICS = ("accuracy", "loss")
@@ -69,7 +75,7 @@ def render(data: Mapping[str, Any]) -> str:
     """The page for the data of `summarise`."""
     # As JSON inside a script element only "<" could end it; "\u003c" is the same character to the JSON parser.
     embedded = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    parts = {"title": html.escape(str(data["title"])), "css": _asset("page.css"), "js": _asset("page.js"), "data": embedded}
+    parts = {"title": html.escape(str(data["title"])), "css": _asset("page.css"), "js": "\n".join(map(_asset, SCRIPTS)), "data": embedded}
     # One pass, so that a placeholder inside the data stays text.
     return re.sub(r"\{\{(title|css|js|data)\}\}", lambda match: parts[match[1]], _asset("page.html"))
 
@@ -81,13 +87,14 @@ def _asset(name: str) -> str:
 def summarise(runs: Sequence[Run], title: str = DEFAULT_TITLE, baselines: Baselines | None = None) -> dict[str, Any]:
     """All that the page shows, as plain JSON values."""
     runs = name_variants(runs)
+    views = [view for view in VIEWS if any(_evaluated(run, view) for run in runs)]
     scopes = list(dict.fromkeys(run.scope for run in runs))
     return {
         "title": title,
         "scopes": [{"dataset": dataset, "target": target} for dataset, target in scopes],
         "methods": list(dict.fromkeys(run.method for run in runs)),
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
-        "views": [view for view in VIEWS if any(_evaluated(run, view) for run in runs)],
+        "views": views,
         "summary": {rule: [_summary_row(row, scopes) for row in summary(runs, rule)] for rule in RULES},
         "baselines": [
             {"name": name, "views": {view: _short(number(value)) for view, value in views.items()}}
@@ -95,8 +102,40 @@ def summarise(runs: Sequence[Run], title: str = DEFAULT_TITLE, baselines: Baseli
         ],
         "groups": [_group(members, scopes) for members in grouped(runs).values()],
         "runs": [_run(run, scopes) for run in runs],
+        "comparisons": [_comparison(found) for found in (comparisons(runs, views[0], "selected") if views else ())],
+        "settings": _settings(runs),
+        "versions": _versions(runs),
         "notices": _notices(runs),
     }
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    numbers = {"n": found.n, "difference": _short(found.difference), "p": _short(found.p)}
+    return {"first": found.first, "second": found.second, **numbers, "verdict": found.verdict}
+
+
+def _settings(runs: Sequence[Run]) -> dict[str, Any]:
+    """The configuration keys: what all runs share, and what differs with the number of runs of each value."""
+    configured = [flat(run.config) for run in runs if run.config]
+    keys = sorted({key for settings in configured for key in settings})
+    counted = {key: Counter(_value(settings.get(key)) for settings in configured) for key in keys}
+    return {
+        "shared": [[key, next(iter(values))] for key, values in counted.items() if len(values) == 1],
+        "differing": [[key, sorted(values.items())] for key, values in counted.items() if len(values) > 1],
+    }
+
+
+def _value(value: object) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _versions(runs: Sequence[Run]) -> list[Any]:
+    """What the runs ran with: name, then its versions with the number of runs of each."""
+    found: dict[str, Counter[str]] = {}
+    for run in runs:
+        for name, version in mapping(run.result.get("versions")).items():
+            found.setdefault(str(name), Counter())[str(version)] += 1
+    return [[name, sorted(versions.items())] for name, versions in found.items()]
 
 
 # ------------------------------------------------------------------------------------------------------------------- groups

@@ -32,7 +32,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         if self.p is None:
-            return "no two runs of one seed, target and cohorts"
+            return "no two runs of one seed, target and cohorts with these numbers"
         fewest = next(n for n in itertools.count(1) if self.family * 2.0 ** (1 - n) <= LEVEL)
         if self.n < fewest:
             return f"too few pairs to tell: at least {fewest} are needed"

@@ -104,7 +104,7 @@ def _of_runs(runs: Sequence[Run], views: Sequence[str], rule: Rule, columns_by: 
         rule,
         tuple(columns),
         tuple(ranked(lines, 1)),
-        comparisons=tuple(_comparisons(runs, views[0], rule)),
+        comparisons=tuple(comparisons(runs, views[0], rule)),
     )
 
 
@@ -149,7 +149,8 @@ def _averages(runs: Sequence[Run], column: Column, rule: Rule) -> list[float]:
     return means
 
 
-def _comparisons(runs: Sequence[Run], view: str, rule: Rule) -> list[Comparison]:
+def comparisons(runs: Sequence[Run], view: str, rule: Rule) -> list[Comparison]:
+    """Pairs of methods and whether the difference between them is more than noise."""
     methods: dict[str, list[Run]] = {}
     for run in runs:
         methods.setdefault(run.method, []).append(run)
@@ -192,7 +193,7 @@ def _of_the_paper(runs: Sequence[Run], name: str, layout: Reference, view: str, 
         tuple(ranked(lines, digits)),
         digits,
         layout.published,
-        tuple(_comparisons(named, view, rule)) if named else (),
+        tuple(comparisons(named, view, rule)) if named else (),
     )
 
 
