@@ -36,11 +36,11 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pictures(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Forty pictures of each of three domains, so small that a whole network trains on them at once."""
     draw = torch.Generator().manual_seed(0)
-    names = tuple("abcde"), ("d0", "d1", "d2")
+    names = tuple("abcde"), ("line", "noto", "twemoji")
     labels, domains = torch.randint(5, (120,), generator=draw), torch.arange(3).repeat_interleave(40)
     inputs = (50 * labels.view(-1, 1, 1, 1) + torch.randint(50, (120, 3, 8, 8), generator=draw)).to(torch.uint8)
     dataset = Dataset(inputs, labels, domains, *names, mean=(0.5, 0.5, 0.5), std=(0.2, 0.3, 0.4))
-    monkeypatch.setattr("fedomg.experiment.experiment.load_dataset", lambda *_: dataset)
+    monkeypatch.setattr("fedomg.experiment.shelf.load_dataset", lambda *_: dataset)
     return dataset
 
 
@@ -48,7 +48,7 @@ def _config(method: str = "fedavg", **keys: Any) -> Config:
     table: dict[str, Any] = {
         "method": method,
         "dataset": "emoji",
-        "target": "d2",
+        "target": "twemoji",
         "rounds": 2,
         "model": {"name": "tiny_resnet", "frozen_backbone": True},
         "local": {"lr": 0.1, "steps": 3, "batch_size": 8},
@@ -167,7 +167,7 @@ def test_who_needs_the_body_is_refused() -> None:
             ):
                 _config(name)
     assert {"fedavg", "fedavg+omg"} <= set(ON_FEATURES)
-    assert not {"fedbabu", "fedpac", "fedas", "fedadg"} & set(ON_FEATURES)
+    assert not {"fedbabu", "fedpac", "fedas", "fedadg", "stablefdg"} & set(ON_FEATURES)
 
 
 def test_nothing_is_augmented(pictures: Dataset) -> None:
@@ -188,6 +188,14 @@ def test_a_run_and_its_resuming_on_features(pictures: Dataset, tmp_path: Path) -
     again = run(_config("fedomg"), tmp_path / "run", resume=True, watch=lambda *_: pytest.fail("made twice"))
     assert result == again
     assert set(result["final"]) >= {"global", "target"}
+
+
+def test_the_cache_is_where_the_configuration_says(pictures: Dataset, tmp_path: Path) -> None:
+    build_federation(_config(data={"cache": str(tmp_path / "here")}))
+    assert list((tmp_path / "here").rglob(backbone.FILE))
+    assert not list(cache_folder().rglob(backbone.FILE))
+    with pytest.raises(UserError, match=r'data.cache has no effect with data set "emoji"; .* and any with model.frozen_backbone'):
+        make_config({"dataset": "emoji", "data": {"cache": "here"}})
 
 
 def test_a_worker_builds_the_same_head(pictures: Dataset) -> None:

@@ -113,9 +113,10 @@ class Config(Options):
     def _data_of_the_dataset(cls, options: DataOptions, info: ValidationInfo) -> DataOptions:
         if "dataset" not in info.data:
             return options
-        refuse_unread(info.data["dataset"], options)
+        features = "model" not in info.data or info.data["model"].frozen_backbone
+        refuse_unread(info.data["dataset"], options, features)
         resolved = with_defaults(info.data["dataset"], options)
-        if "model" not in info.data or not info.data["model"].frozen_backbone:
+        if "model" not in info.data or not features:
             return resolved
         if options.augment not in (None, "none"):
             raise UserError("data.augment has no effect with model.frozen_backbone, which sees every image once; remove it")
@@ -170,12 +171,17 @@ def _combines_by_omg(method: Any) -> bool:
     return isinstance(method, str) and methods.parse(method).omg
 
 
-def refuse_unread(dataset: str, options: DataOptions) -> None:
-    """A folder, a download, or a way to read pictures that the data set does not use is an error: it would change nothing."""
+def refuse_unread(dataset: str, options: DataOptions, features: bool = False) -> None:
+    """A folder, a download, or a way to read pictures that the data set does not use is an error: it would change nothing.
+
+    `features` says whether features are made of the data set, which the cache holds as well.
+    """
     reads_pictures = [source.name for source in FROM_FILES]
-    for key in ("size", "cache"):
-        if getattr(options, key) is not None and dataset not in reads_pictures:
-            raise UserError(f'data.{key} has no effect with data set "{dataset}"; remove it (it is for: {", ".join(reads_pictures)})')
+    for key, read in (("size", False), ("cache", features)):
+        if getattr(options, key) is not None and dataset not in reads_pictures and not read:
+            others = " and any with model.frozen_backbone" if key == "cache" else ""
+            readers = ", ".join(reads_pictures) + others
+            raise UserError(f'data.{key} has no effect with data set "{dataset}"; remove it (it is for: {readers})')
     divided = [source.name for source in FROM_FILES if source.sizes is not None]
     if not options.published_split and dataset not in divided:
         raise UserError(f'data.published_split has no effect with data set "{dataset}"; remove it (it is for: {", ".join(divided)})')

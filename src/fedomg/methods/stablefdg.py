@@ -257,4 +257,5 @@ METHOD = Entry(
     trainer=StableFdg,
     coordinator=StableFdgCoordinator,
     weighting=Uniform,
+    needs_body=True,  # styles and attention are those of its feature maps
 )
