@@ -437,6 +437,18 @@ def test_without_alignment_body_and_head_train_together() -> None:
     assert torch.equal(still, skipped)
 
 
+@pytest.mark.parametrize("training", ["optimizer=adam", "momentum=0.9", "weight_decay=0.5", "clip=1e-3", "schedule=cosine"])
+def test_alignment_is_plain_sgd_whatever_the_training(training: str) -> None:
+    """Where training moves nothing, what is left is the alignment."""
+    aligned = []
+    for setting in ("epochs=1", training):
+        trial = experiment(tiny("fedas", "model.name=mlp", "local.lr=1e-30", "local.align_lr=0.1", f"local.{setting}"))
+        drift = torch.randn(trial.parameters, generator=torch.Generator().manual_seed(0))
+        state = trial.initial_state()
+        aligned.append(trial.advance(replace(state, shared=state.shared + 0.01 * drift))[0].shared)
+    torch.testing.assert_close(aligned[1], aligned[0], rtol=0, atol=1e-7)
+
+
 def test_the_personal_model_is_that_of_the_last_participation() -> None:
     trial = experiment(tiny("fedas", "model.name=mlp"))
     run_rounds(trial, 1)

@@ -2,7 +2,7 @@
 
 Yang, Huang and Ye, "FedAS: Bridging Inconsistency in Personalized Federated Learning", CVPR 2024. A sampled client computes the class
 means of its features with the body of its last participation (the common initialisation at first), moves the received body towards
-them for an epoch, then trains body and head. The server weights clients by the trace of the Fisher information: the sum over
+them for an epoch of plain SGD at `align_lr`, then trains body and head as configured. The server weights clients by the trace of the Fisher information: the sum over
 batches of the squared gradient norm, so it grows with the number of batches. The personalised view is the client's own model
 after its latest training, before it receives anything, and the initial model where it never trained.
 """
@@ -45,9 +45,9 @@ class FedAs(Trainer[FedAsOptions]):
         _load_own_body(visit)
         old = class_features(visit).means
         load(visit)
-        align = partial(_align, old=old)
-        options = self.options
-        return Stage(align, groups=(Group.SHARED,), epochs=options.align_epochs, lr=options.align_lr, name="align"), Stage()
+        epochs, lr = self.options.align_epochs, self.options.align_lr
+        align = Stage(partial(_align, old=old), groups=(Group.SHARED,), epochs=epochs, lr=lr, plain=True, name="align")
+        return align, Stage()
 
     def report(self, visit: Visit, progress: Progress) -> Tensors:
         return {FISHER: _fisher_trace(visit, self.options.batch_size)}
