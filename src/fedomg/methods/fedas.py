@@ -2,9 +2,9 @@
 
 Yang, Huang and Ye, "FedAS: Bridging Inconsistency in Personalized Federated Learning", CVPR 2024. A sampled client computes the class
 means of its features with the body of its last participation (the common initialisation at first), moves the received body towards
-them for an epoch of plain SGD at `align_lr`, then trains body and head as configured. The server weights clients by the trace of the Fisher information: the sum over
-batches of the squared gradient norm, so it grows with the number of batches. The personalised view is the client's own model
-after its latest training, before it receives anything, and the initial model where it never trained.
+them for an epoch of plain SGD at `align_lr`, then trains body and head as configured. The server weights clients by the trace of the
+Fisher information: the sum over batches of the squared gradient norm, so it grows with the number of batches. The personalised view is
+the client's own model after its latest training, before it receives anything, and the initial model where it never trained.
 """
 
 from collections.abc import Sequence
