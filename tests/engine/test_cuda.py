@@ -84,6 +84,7 @@ def _watched(stage: Stage, visit: Visit) -> Plan:
     return Plan(steps, batches())
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("engine", ["inline", "vectorised"])
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedrod", "fedpac", "fedas", "fediir"])
 def test_no_batch_waits(method: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
