@@ -20,7 +20,8 @@ LAYERS = {
     "experiment": {"omg", "core", "models", "data", "local", "server", "methods", "engine"},
     "flower": {"omg", "core", "data", "methods", "engine", "experiment"},
     "report": {"omg", "core", "models", "data", "local", "server", "methods", "engine", "experiment"},
-    "cli": {"core", "data", "methods", "experiment", "report"},
+    "paper": {"omg", "core", "models", "data", "experiment", "report"},
+    "cli": {"core", "data", "methods", "experiment", "report", "paper"},
 }
 
 

@@ -79,6 +79,32 @@ def report(
 
 
 @app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="table1 ... table8, figure1 ... figure15, or all.", metavar="NAME...")] = None,
+    scale: Annotated[str, typer.Option(help="smoke: minutes, on generated stand-ins; small: about an hour; paper: as printed.")] = "small",
+    root: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the data sets; weights are in its folder weights.")] = Path(
+        "data"
+    ),
+    out: Annotated[Path | None, OUT] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for sweep, for all of them.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one a core.", show_default=False)] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show what there is, and what it needs.")] = False,
+) -> None:
+    """Make tables and figures of the paper. Runs are shared; what is finished is skipped, what was broken off goes on."""
+    from fedomg.paper.items import known_scale
+    from fedomg.paper.listing import show_items
+    from fedomg.paper.reproduce import reproduce
+
+    if listed:
+        show_items(root)
+        return
+    if not names:
+        raise click.UsageError("name a table or figure, such as table2, or all; fedomg reproduce --list shows them")
+    if not reproduce(names, known_scale(scale), root, out or Path("runs") / f"paper-{scale}", jobs, overrides or []):
+        raise typer.Exit(1)
+
+
+@app.command()
 def track(
     tracker: Annotated[str, typer.Argument(help="tensorboard, mlflow or wandb.", metavar="TRACKER")],
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of these.", metavar="DIR...")],

@@ -21,7 +21,8 @@ from fedomg.data.sources import celeba, cifar, domains, download, emoji, family,
 class Source:
     """`total` is the number of examples that a complete copy holds, and `sizes` those of its domains, where that is known.
 
-    `seeded` says whether the examples depend on the seed.
+    `seeded` says whether the examples depend on the seed. `locate` looks for the files in a root without reading them, and raises where
+    they are missing; `fetched_by` is the command that gets them where this package does not.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Source:
     total: int | None = None
     sizes: Mapping[str, int] | None = None
     seeded: bool = False
+    locate: Callable[[Path], object] | None = None
+    fetched_by: str = ""
 
 
 def _root(name: str, options: DataOptions, holds: str) -> Path:
@@ -80,14 +83,24 @@ FOLDER = Source(
 )
 
 
-def _held_out(set_: family.Family, summary: str, holds: str) -> Source:
-    """A set of which one domain at a time is held out."""
+def _held_out(set_: family.Family, summary: str, holds: str, fetch: str) -> Source:
+    """A set of which one domain at a time is held out; `fetch` is the function of DomainBed that gets it."""
 
     def load(options: DataOptions, seed: int) -> Dataset:
         root, size = _root(set_.name, options, holds), _size(options, HELD_OUT)
         return domains.load(set_, root, size, options.published_split, cache_folder(options.cache))
 
-    return Source(set_.name, summary, set_.domains, needs_root=True, load=load, defaults=HELD_OUT, sizes=set_.sizes)
+    return Source(
+        set_.name,
+        summary,
+        set_.domains,
+        needs_root=True,
+        load=load,
+        defaults=HELD_OUT,
+        sizes=set_.sizes,
+        locate=lambda root: domains.find(set_, root),
+        fetched_by=f"python -c \"from domainbed.scripts.download import {fetch}; {fetch}('{{root}}')\" (in a clone of DomainBed)",
+    )
 
 
 def _celeba(options: DataOptions, seed: int) -> Dataset:
@@ -96,9 +109,11 @@ def _celeba(options: DataOptions, seed: int) -> Dataset:
 
 FROM_FILES = (
     FOLDER,
-    _held_out(family.PACS, "photos, paintings, cartoons and sketches of 7 classes", "PACS"),
-    _held_out(family.VLCS, "photographs of 5 classes from four collections", "VLCS"),
-    _held_out(family.OFFICE_HOME, "65 classes of things, as art, clip art, product pictures and photos", "OfficeHome"),
+    _held_out(family.PACS, "photos, paintings, cartoons and sketches of 7 classes", "PACS", "download_pacs"),
+    _held_out(family.VLCS, "photographs of 5 classes from four collections", "VLCS", "download_vlcs"),
+    _held_out(
+        family.OFFICE_HOME, "65 classes of things, as art, clip art, product pictures and photos", "OfficeHome", "download_office_home"
+    ),
     Source(
         name="celeba",
         summary="faces: blond hair or not, by worst group of hair and gender",
@@ -107,11 +122,21 @@ FROM_FILES = (
         load=_celeba,
         defaults=FACES,
         total=celeba.TOTAL,
+        locate=celeba.locate,
+        fetched_by="python -c \"import wilds; wilds.get_dataset('celebA', root_dir='{root}', download=True)\"",
     ),
 )
 
 
-def _published(name: str, summary: str, total: int, holds: str, read: Callable[[Path], Dataset], fetch: Callable[[Path], None]) -> Source:
+def _published(
+    name: str,
+    summary: str,
+    total: int,
+    holds: str,
+    read: Callable[[Path], Dataset],
+    locate: Callable[[Path], Path],
+    fetch: Callable[[Path], None],
+) -> Source:
     """A label-shift set in its published files, fetched where the user asks for it and a file is missing."""
 
     def load(options: DataOptions, seed: int) -> Dataset:
@@ -124,7 +149,7 @@ def _published(name: str, summary: str, total: int, holds: str, read: Callable[[
         fetch(root)
         return read(root)
 
-    return Source(name, summary, (name,), needs_root=True, load=load, defaults=LABEL_SHIFT, total=total)
+    return Source(name, summary, (name,), needs_root=True, load=load, defaults=LABEL_SHIFT, total=total, locate=locate)
 
 
 PUBLISHED = (
@@ -134,6 +159,7 @@ PUBLISHED = (
         70_000,
         "MNIST/raw",
         lambda root: idx.load(idx.MNIST, root),
+        lambda root: idx.locate(idx.MNIST, root),
         download.images("MNIST"),
     ),
     _published(
@@ -142,6 +168,7 @@ PUBLISHED = (
         70_000,
         "EMNIST/raw",
         lambda root: idx.load(idx.EMNIST, root),
+        lambda root: idx.locate(idx.EMNIST, root),
         download.images("EMNIST", split="mnist"),
     ),
     _published(
@@ -150,6 +177,7 @@ PUBLISHED = (
         70_000,
         "FashionMNIST/raw",
         lambda root: idx.load(idx.FASHION, root),
+        lambda root: idx.locate(idx.FASHION, root),
         download.images("FashionMNIST"),
     ),
     _published(
@@ -158,6 +186,7 @@ PUBLISHED = (
         60_000,
         cifar.CIFAR10.folder,
         lambda root: cifar.load(cifar.CIFAR10, root),
+        lambda root: cifar.locate(cifar.CIFAR10, root),
         download.archive("CIFAR10"),
     ),
     _published(
@@ -166,6 +195,7 @@ PUBLISHED = (
         60_000,
         cifar.CIFAR100.folder,
         lambda root: cifar.load(cifar.CIFAR100, root),
+        lambda root: cifar.locate(cifar.CIFAR100, root),
         download.archive("CIFAR100"),
     ),
 )
@@ -198,6 +228,18 @@ def load_dataset(name: str, options: DataOptions, seed: int) -> Dataset:
     if augmentation != "none" and not _augments(dataset):
         raise UserError(f'data.augment = "{augmentation}" needs square colour pictures of bytes, and data set "{name}" has none; remove it')
     return replace(dataset, augmentation=augmentation)
+
+
+def missing(name: str, root: Path) -> str | None:
+    """What a data set of this package lacks in a root, and the command that gets it, in one line; None where its files are there."""
+    source = SOURCES[name]
+    if source.locate is None:
+        return None
+    try:
+        source.locate(root)
+    except UserError as error:
+        return str(error) + (f"; to get it: {source.fetched_by.format(root=root)}" if source.fetched_by else "")
+    return None
 
 
 def _augments(dataset: Dataset) -> bool:

@@ -221,18 +221,19 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         raise UserError(f"{path} is not a text file in UTF-8") from None
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
-    return _overridden(table, overrides)
+    return overridden(table, overrides)
 
 
 def make_config(table: Table, overrides: Sequence[str] = ()) -> Config:
-    table = _overridden(table, overrides)
+    table = overridden(table, overrides)
     try:
         return Config.model_validate(table)
     except ValidationError as error:
         raise UserError(_explain(error, Config, ())) from None
 
 
-def _overridden(table: Table, overrides: Sequence[str]) -> Table:
+def overridden(table: Table, overrides: Sequence[str]) -> Table:
+    """The table with `key=value` settings in it."""
     for override in overrides:
         table = _override(table, override)
     return table

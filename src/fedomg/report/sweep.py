@@ -19,6 +19,18 @@ from fedomg.report.console import SELECTED_BY, console, numbers, progress_bars, 
 
 def show_sweep(planned: Sequence[Planned], out: Path, workers: int | None) -> bool:
     """Runs what is not finished, shows how it goes and what came out; says whether all is well."""
+    folder, failures = run_and_show(planned, out, workers)
+    if done := folder.those("finished"):
+        for table in _tables([select.read_run(job.out) for job in done]):
+            console.print()
+            console.print(table)
+        console.print(Text.assemble("\nCurves and configurations on one page: ", (f"fedomg report {out}", "bold")))
+    show_failures(failures, len(planned), out / STATE)
+    return not failures
+
+
+def run_and_show(planned: Sequence[Planned], out: Path, workers: int | None) -> tuple[SweepFolder, dict[Path, Failure]]:
+    """Runs what is not finished and shows how it goes; returns the folder, and what failed."""
     folder = SweepFolder(planned, out)
     finished = len(folder.those("finished"))
     runs = f"{len(planned)} run{'s' * (len(planned) > 1)}"
@@ -26,17 +38,9 @@ def show_sweep(planned: Sequence[Planned], out: Path, workers: int | None) -> bo
     bars = progress_bars()
     try:
         with bars or nullcontext():
-            failures = run_sweep(folder, _Progress(bars, len(planned), finished), workers)
+            return folder, run_sweep(folder, _Progress(bars, len(planned), finished), workers)
     except KeyboardInterrupt:
         raise UserError(f"stopped; the same command goes on from the last finished rounds in {out}") from None
-    if done := folder.those("finished"):
-        for table in _tables([select.read_run(job.out) for job in done]):
-            console.print()
-            console.print(table)
-        console.print(Text.assemble("\nCurves and configurations on one page: ", (f"fedomg report {out}", "bold")))
-    if failures:
-        _show_failures(failures, len(planned), out / STATE)
-    return not failures
 
 
 def _tables(runs: Sequence[select.Run]) -> list[Table]:
@@ -70,7 +74,9 @@ def _by_target(runs: Sequence[select.Run]) -> Table:
     return table
 
 
-def _show_failures(failures: Mapping[Path, Failure], runs: int, state: Path) -> None:
+def show_failures(failures: Mapping[Path, Failure], runs: int, state: Path) -> None:
+    if not failures:
+        return
     console.print(Text(f"\n{len(failures)} of {runs} runs failed; the same command tries them again:", style="bold red"))
     for folder, failure in failures.items():
         console.print(Text.assemble((f"  {folder.name}", "bold"), f": {failure.reason}"))

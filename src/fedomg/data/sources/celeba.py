@@ -39,9 +39,8 @@ class Face(NamedTuple):
 
 def load(root: Path, size: int, cache: Path) -> Dataset:
     """`root` holds the folder of the set, or is that folder."""
-    home = next((root / name for name in FOLDERS if any((root / name / list_).is_file() for list_ in ATTRIBUTES)), root)
+    home, attributes, partition = locate(root)
     pictures = next((home / name for name in PICTURES if any((home / name).glob("*.jpg"))), home / PICTURES[0])
-    attributes, partition = _present(home, ATTRIBUTES), _present(home, PARTITION)
     faces = list(_faces(attributes, partition))
     _require_pictures(pictures, faces, attributes)
     inputs, file, broken = load_pictures(pictures, [face.file for face in faces], Size(size, round(size * HEIGHT / WIDTH)), cache)
@@ -63,6 +62,12 @@ def load(root: Path, size: int, cache: Path) -> Dataset:
         file=file,
         window=size,
     )
+
+
+def locate(root: Path) -> tuple[Path, Path, Path]:
+    """The folder of the set, and its two lists, which are there."""
+    home = next((root / name for name in FOLDERS if any((root / name / list_).is_file() for list_ in ATTRIBUTES)), root)
+    return home, _present(home, ATTRIBUTES), _present(home, PARTITION)
 
 
 def _present(home: Path, names: tuple[str, ...]) -> Path:

@@ -48,7 +48,7 @@ CIFAR100 = Family(
 
 def load(family: Family, root: Path) -> Dataset:
     """`root` holds the family's folder, or is that folder."""
-    folder = files.find(family.name, root, (family.folder, "."), (*family.batches, family.meta))
+    folder = locate(family, root)
     class_names = _class_names(folder / family.meta, family)
     batches = [_read(folder / batch, family, len(class_names)) for batch in family.batches]
     inputs, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -61,6 +61,11 @@ def load(family: Family, root: Path) -> Dataset:
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.5),
     )
+
+
+def locate(family: Family, root: Path) -> Path:
+    """The folder of the files, which are all there."""
+    return files.find(family.name, root, (family.folder, "."), (*family.batches, family.meta))
 
 
 def _class_names(path: Path, family: Family) -> tuple[str, ...]:

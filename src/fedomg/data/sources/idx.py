@@ -47,7 +47,7 @@ EMNIST = Family("emnist", "EMNIST", "emnist-mnist-train", "emnist-mnist-test", D
 
 def load(family: Family, root: Path) -> Dataset:
     """`root` holds the family's folder, or is that folder, or its `raw`."""
-    folder = files.find(family.name, root, (f"{family.folder}/raw", family.folder, "raw", "."), family.files, (".gz",))
+    folder = locate(family, root)
     paths = [files.either(folder / name, ".gz") for name in family.files]
     train, test = (_read_pair(images, labels, len(family.class_names)) for images, labels in (paths[:2], paths[2:]))
     if train[0].shape[1:] != test[0].shape[1:]:
@@ -64,6 +64,11 @@ def load(family: Family, root: Path) -> Dataset:
         mean=(0.5,),
         std=(0.5,),
     )
+
+
+def locate(family: Family, root: Path) -> Path:
+    """The folder of the files, which are all there."""
+    return files.find(family.name, root, (f"{family.folder}/raw", family.folder, "raw", "."), family.files, (".gz",))
 
 
 def _size(images: Bytes) -> str:
