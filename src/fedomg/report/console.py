@@ -172,14 +172,24 @@ def show_report(folders: Sequence[Path], out: Path | None, of_the_paper: str | N
     runs = [select.read_run(folder) for folder in select.find_runs(folders)]
     console.print(results_table(runs))
     page = out or folders[0] / "report.html"
-    written = tables.write(runs, page.parent, of_the_paper)
     write_report([run.folder for run in runs], page)
-    console.print(f"\nTables: {', '.join(map(str, written))}")
+    console.print()
+    show_files(runs, page, of_the_paper)
+
+
+def show_files(runs: Sequence[select.Run], page: Path, of_the_paper: str | None = None) -> None:
+    """Writes the tables and the curves beside the page, and says where all of them are."""
+    console.print(f"Tables: {_names(tables.write(runs, page.parent, of_the_paper))}")
     try:
-        console.print(f"Plots: {', '.join(map(str, plots.curves(runs, page.parent)))}")
+        console.print(f"Plots: {_names(plots.curves(runs, page.parent))}")
     except UserError as error:
         console.print(f"No plots: {error}")
     console.print(Text.assemble("Curves, weights and cosines: ", (str(page), "bold")))
+
+
+def _names(written: Sequence[Path]) -> str:
+    """One path for the files that differ in their endings alone."""
+    return f"{written[0].with_suffix('')}.{{{','.join(path.suffix[1:] for path in written)}}}"
 
 
 def show_tracking(tracker: str, folders: Sequence[Path]) -> None:

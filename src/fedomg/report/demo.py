@@ -11,7 +11,7 @@ from fedomg.experiment.config import make_config
 from fedomg.experiment.experiment import Record, build_federation
 from fedomg.experiment.jobs import Failure, Job, Watcher, run_jobs
 from fedomg.experiment.select import read_run
-from fedomg.report.console import Display, console, progress, results_table
+from fedomg.report.console import Display, console, progress, results_table, show_files
 from fedomg.report.html import write_report
 
 DEMO = {
@@ -39,9 +39,11 @@ def show_demo(out: Path, target: str, seeds: int, rounds: int) -> None:
     label, baseline = largest_class(federation)
     baselines = {f"always {label!r}": baseline}
     console.print()
-    console.print(results_table([read_run(job.out) for job in jobs], baselines))
+    runs = [read_run(job.out) for job in jobs]
+    console.print(results_table(runs, baselines))
     page = write_report([job.out for job in jobs], out / "report.html", f"Emoji in a style never seen: {target}", baselines)
-    console.print(Text.assemble("\nCurves, weights and cosines: ", (str(page), "bold")))
+    console.print()
+    show_files(runs, page)
 
 
 def _demo_job(out: Path, method: str, target: str, seed: int, rounds: int) -> Job:
