@@ -17,7 +17,10 @@ WEIGHTED_WITH_STATE = ["fedga", "fedga+omg", "mofedsam", "fediir+omg"]
 
 
 def _normed(*_: object) -> SplitModel:
-    return SplitModel(nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU()), nn.Linear(8, 2))
+    """With two stages of maps, which StableFDG asks for."""
+    maps = nn.Unflatten(1, (8, 2, 2)), nn.Conv2d(8, 8, kernel_size=1)
+    body = nn.Sequential(nn.Linear(2, 32), nn.BatchNorm1d(32), nn.ReLU(), *maps, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return SplitModel(body, nn.Linear(8, 2), {"3": 8, "4": 8})
 
 
 @pytest.fixture(autouse=True)
