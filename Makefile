@@ -1,5 +1,6 @@
 # make demo   train FedAvg and FedOMG on the embedded data set and compare them on an unseen style
 # make test   lint, types and tests
+# make slow   tests that start a federation of processes: some minutes
 # Each makes .venv and installs what it needs; a second run installs nothing.
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check slow clean
 
 demo: $(VENV)/installed
 	$(BIN)/fedomg demo
@@ -22,7 +23,10 @@ types: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 check: $(VENV)/installed-dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow"
+
+slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m slow
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

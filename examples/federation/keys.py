@@ -37,7 +37,7 @@ def write_keys(folder: Path, hosts: Sequence[str], nodes: int) -> None:
     (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     _write_private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
     for node in range(nodes):
-        _write_node(folder / f"node-{node}")
+        write_node(folder / f"node-{node}")
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, Key]:
@@ -79,7 +79,7 @@ def _name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_node(path: Path) -> None:
+def write_node(path: Path) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

@@ -76,12 +76,13 @@ class Federation:
         self._process("superlink", ["flower-superlink", "--host", HOST, "--port", self.port, *tls, *more])
         _until(self._healthy, "the SuperLink")
 
-    def start_node(self, owner: str) -> None:
+    def start_node(self, owner: str) -> "subprocess.Popen[bytes]":
         place = OWNERS.index(owner)
         folders = f'data-root="{self.out / "images" / owner}" state-dir="{self.out / "memory" / owner}"'
         link = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self._keys / "ca.crt"]
         own = ["--host", HOST, "--port", _free_port(), "--auth-supernode-private-key", self._keys / f"node-{place}"]
         self.nodes[owner] = self._process(f"node-{owner}", ["flower-supernode", *link, *own, "--node-config", folders])
+        return self.nodes[owner]
 
     def _process(self, name: str, command: Sequence[object]) -> "subprocess.Popen[bytes]":
         return self._stack.enter_context(_running(list(map(str, command)), self.out / f"{name}.log", self.environment(name)))
@@ -130,11 +131,17 @@ class Federation:
     def status(self, run: str) -> str:
         return str(self.flwr("list", "deploy", "--run-id", run)["runs"][0]["status"])
 
+    def log(self, run: str) -> str:
+        """What the ServerApp of a run has logged."""
+        command = ["flwr", "log", run, "deploy", "--show"]
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environment("operator"), stdin=subprocess.DEVNULL)
+        return done.stdout + done.stderr
+
     def finish(self, run: str, out: Path, patience: float) -> dict[str, Any]:
         """The result of a run. That Flower calls it completed is not enough: the result must be there."""
         _until(lambda: self.status(run).startswith("finished"), f"run {run}", patience)
         if self.status(run) != "finished:completed" or not (out / "result.json").exists():
-            raise FederationError(f"run {run} ended as {self.status(run)}: see {self.out / 'superlink.log'}")
+            raise FederationError(f"run {run} ended as {self.status(run)}: {self.log(run)}")
         result: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
         return result
 

@@ -220,6 +220,11 @@ def test_too_few_nodes_end_the_run_after_the_stated_time(machines: Machines, tmp
         serve(machines, _config(), tmp_path / "out", Patience(5, 0.5, 20))
 
 
+def test_methods_with_one_client_are_refused(machines: Machines, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='method "erm" has one client that holds all data'):
+        serve(machines, _config("erm"), tmp_path / "out", PATIENCE)
+
+
 def test_nodes_that_do_not_fit_together_are_refused(machines: Machines, tmp_path: Path) -> None:
     _draw(machines.folders[1] / "images", "chalk")
     with pytest.raises(UserError, match=r'several nodes hold a client called "chalk"'):

@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedomg import methods
 from fedomg.core.errors import UserError
 from fedomg.engine.base import Engine
 from fedomg.engine.flower.engine import FlowerEngine
@@ -43,6 +44,12 @@ def serve(grid: Grid, config: Config, out: Path, patience: Patience, resume: boo
 
 
 def _experiment(grid: Grid, config: Config, out: Path, patience: Patience, note: Note) -> Experiment:
+    if methods.parse(config.method).entry.kind == "centralised":
+        raise UserError(f'method "{config.method}" has one client that holds all data, which a federation of machines never does')
+    if config.model.frozen_backbone:
+        raise UserError(
+            "model.frozen_backbone makes features once for a whole run, and a node has a new process for each message; remove it"
+        )
     federation, hosts = together(_census(grid, config, _nodes(grid, patience), patience.deadline, note), config.target)
     numbers = {client.name: client.id for client in federation.everyone}
     told = {"config": {**config.table(), "engine": {}}, "numbers": numbers, "run": _name_of_run(out)}

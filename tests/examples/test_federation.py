@@ -1,0 +1,122 @@
+"""The federation of the example with real processes on loopback: TLS, authenticated nodes, deaths, returns. Some minutes: `make slow`."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from keys import write_node
+from run import OWNERS, Federation, FederationError
+
+pytestmark = pytest.mark.slow
+PATIENCE = 400.0
+NO_VIEWS = "evaluate.global=never evaluate.target=never"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    out = tmp_path_factory.mktemp("federation")
+    with ExitStack() as stack:
+        opened = Federation(out, stack)
+        opened.start()
+        yield opened
+    assert not _processes(out), "every process has ended"
+
+
+def _processes(out: Path) -> list[int]:
+    """Those of the federation: all have its folder in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(out).encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def _records(out: Path) -> list[dict[str, Any]]:
+    path = out / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _wait(what: Callable[[], bool], patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedomg"])
+def test_a_run_reaches_the_held_out_domain(method: str, federation: Federation) -> None:
+    out = federation.out / method
+    result = federation.finish(federation.submit(method, out, set="rounds=1"), out, PATIENCE)
+    assert result["method"] == {"fedomg": "fedavg+omg"}.get(method, method)
+    assert 0 <= result["final"]["target"] <= 1
+    (_, record) = _records(out)
+    assert record["cohort"] == [0, 1, 2]
+    assert record["dropped"] == []
+    assert [client["name"] for client in record["clients"].values()] == sorted(OWNERS[:3])
+    assert record["bytes"]["up"] > 0
+
+
+def test_nobody_else_is_let_in(federation: Federation) -> None:
+    """A node without a registered key ends at once."""
+    keys = federation.out / "keys"
+    (keys / "node-3").rename(keys / "kept")
+    write_node(keys / "node-3")
+    known = federation.nodes["line"]
+    try:
+        assert federation.start_node("line").wait(timeout=60) != 0
+        assert known.poll() is None
+    finally:
+        federation.nodes["line"] = known
+        (keys / "kept").replace(keys / "node-3")
+    assert "305" in (federation.out / "node-line.log").read_text(), "Flower's number for a key that is not registered"
+
+
+def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federation: Federation) -> None:
+    out = federation.out / "killed"
+    run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0)
+    victim = sorted(OWNERS[:3]).index("openmoji")
+    _wait(lambda: len(_records(out)) > 1)
+    os.killpg(federation.nodes["openmoji"].pid, signal.SIGKILL)
+    _wait(lambda: _records(out)[-1]["dropped"] == [victim])
+    missed = len(_records(out))
+
+    def back() -> bool:
+        """Its key is let in again once the SuperLink has noticed its death."""
+        if federation.nodes["openmoji"].poll() is not None:
+            federation.start_node("openmoji")
+        return _records(out)[-1]["dropped"] == [] and len(_records(out)) > missed
+
+    _wait(back)
+    log = federation.log(run)
+    assert f"goes on without client {victim}" in log
+    assert "has lost what it remembered" not in log
+
+    (server,) = [pid for pid in _processes(federation.out) if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(server, signal.SIGKILL)
+    _wait(lambda: federation.status(run).startswith("finished"))
+    before = _records(out)
+    again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0, resume=True)
+    _wait(lambda: len(_records(out)) > len(before))
+    assert _records(out)[: len(before) - 1] == before[:-1]
+    assert "has lost what it remembered" not in federation.log(again)
+    federation.flwr("stop", again, "deploy")
+
+
+def test_a_run_that_cannot_be_ends_by_itself(federation: Federation) -> None:
+    out = federation.out / "alone"
+    run = federation.submit("fedomg", out, nodes=len(OWNERS) + 1, wait=3.0)
+    with pytest.raises(FederationError, match="finished:failed"):
+        federation.finish(run, out, PATIENCE)
+    assert "4 of 5 nodes have come within 3 seconds" in federation.log(run)
