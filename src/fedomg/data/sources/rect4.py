@@ -4,6 +4,7 @@ A domain is a pair of rectangles, one for each class, apart in x without noise. 
 domain to domain: who learns from one domain alone prefers its cue, and is wrong in the next.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,29 +33,29 @@ RECTANGLES = (
 )
 
 
-def load(seed: int, points: int = 500, shift: bool = True) -> Dataset:
+def load(seed: int, points: int = 500, shift: bool = True, rectangles: Sequence[Rectangle] = RECTANGLES, noise: float = NOISE) -> Dataset:
     """`points` examples (x, y) a domain, half of each class. Without `shift` they are pooled and dealt at random: no domain differs."""
     if points < 2:
         raise UserError(f"rect4 needs at least 2 points a domain, one of each class, not {points}")
     draws = generator(seed, "rect4")
-    labels = torch.arange(points * len(RECTANGLES)) % points % 2
-    sides = (2 * labels - 1).view(len(RECTANGLES), points)
-    inputs = torch.cat([_draw(rectangle, sides[domain], draws) for domain, rectangle in enumerate(RECTANGLES)])
+    labels = torch.arange(points * len(rectangles)) % points % 2
+    sides = (2 * labels - 1).view(len(rectangles), points)
+    inputs = torch.cat([_draw(rectangle, sides[domain], noise, draws) for domain, rectangle in enumerate(rectangles)])
     if not shift:
         deal = torch.randperm(len(labels), generator=draws)
         inputs, labels = inputs[deal], labels[deal]
     return Dataset(
         inputs=inputs,
         labels=labels,
-        domains=torch.arange(len(RECTANGLES)).repeat_interleave(points),
+        domains=torch.arange(len(rectangles)).repeat_interleave(points),
         class_names=("below", "above"),
-        domain_names=tuple(f"domain{number}" for number in range(1, len(RECTANGLES) + 1)),
+        domain_names=tuple(f"domain{number}" for number in range(1, len(rectangles) + 1)),
     )
 
 
-def _draw(rectangle: Rectangle, sides: Tensor, draws: torch.Generator) -> Tensor:
+def _draw(rectangle: Rectangle, sides: Tensor, spread: float, draws: torch.Generator) -> Tensor:
     """`sides` is -1 for the class below the line y = 0 and +1 for the one above."""
     across = torch.empty(len(sides)).uniform_(0.2, rectangle.width, generator=draws)
     along = torch.empty(len(sides)).uniform_(0.1, rectangle.height, generator=draws)
-    noise = NOISE * torch.randn(len(sides), generator=draws)
+    noise = spread * torch.randn(len(sides), generator=draws)
     return torch.stack([rectangle.centre + rectangle.sign * sides * across, sides * along + noise], dim=1)
