@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.support import experiment, federation_of, run_rounds, tiny
+from tests.support import experiment, federation_of, network, run_rounds, tiny
 
 from fedomg import methods
 from fedomg.core.records import Broadcast
@@ -20,7 +20,7 @@ FEDERATED = [entry.name for entry in methods.ENTRIES.values() if entry.kind == "
 @pytest.mark.parametrize("name", FEDERATED)
 def test_training_phases_ask_the_cohort_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics of clients that are not sampled would cost a pass over all data every round, and nobody reads them."""
-    trial = experiment(tiny(name, "server.participation=0.5", "data.clients_per_domain=2", "model.name=mlp"))
+    trial = experiment(tiny(name, "server.participation=0.5", "data.clients_per_domain=2", network(name)))
     asked: dict[str, set[int]] = {}
     exchange = trial.engine.exchange
 

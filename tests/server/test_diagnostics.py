@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import experiment, run_rounds, tiny
+from tests.support import experiment, network, run_rounds, tiny
 
 from fedomg import methods
 from fedomg.omg import gram_matrix
@@ -63,7 +63,7 @@ def test_one_client_and_none_that_moved() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_every_method_records_them_every_round(name: str, momentum: float) -> None:
     """The cosines against the step that the server has taken, and the updates that it was given."""
-    trial = experiment(tiny(name, f"server.momentum={momentum}", "server.lr=0.7", "target=domain2", "model.name=mlp", "rounds=2"))
+    trial = experiment(tiny(name, f"server.momentum={momentum}", "server.lr=0.7", "target=domain2", network(name), "rounds=2"))
     state = trial.initial_state()
     for _ in range(2):
         before = state.shared.clone()
