@@ -253,6 +253,7 @@ METHOD = Entry(
     "stablefdg",
     "styles shared between clients and explored beyond, attention to what a class has in common",
     "Park et al., NeurIPS 2023",
+    individual="the server hands each client the style of another",
     local=StableFdgOptions,
     trainer=StableFdg,
     coordinator=StableFdgCoordinator,
