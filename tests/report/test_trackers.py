@@ -86,10 +86,11 @@ def _messages(log: bytes) -> Iterator[bytes]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_weights_and_biases_are_written_offline(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     wandb_pb = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     send(["wandb"], recorded)
+    wandb.teardown()  # as at the end of a process: its service writes the last block
     (written,) = (recorded / "wandb").glob("offline-run-*/run-*.wandb")
     found = {}
     for message in _messages(written.read_bytes()):
