@@ -18,8 +18,6 @@ from fedomg.experiment.state import ServerState
 from fedomg.server.coordinator import Coordinator
 
 ROWS = {row["name"]: row for row in methods.catalogue()}
-ROUNDING = 0.01
-"""Masks leave float32 rounding behind, which the second round's training enlarges."""
 FEDERATED = [name for name, row in ROWS.items() if row["kind"] == "federated" and not name.endswith("+omg")]
 
 
@@ -60,33 +58,36 @@ def _is_summed(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.ndim > 0
 
 
-def _after_two_rounds(method: str, masked: bool) -> ServerState:
+def _after(rounds: int, method: str, masked: bool) -> ServerState:
     table = {**TINY, "data": {"validation": 0.25}, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, "rounds": 2}
     views = dict.fromkeys(("global", "personalised", "adapted", "target", "worst_group", "validation"), "never")
     config = make_config({**table, "method": method, "evaluate": views})
     trial = Experiment(config, build_federation(config))
     if masked:
         trial.engine = Masked(trial)
-    state, _ = trial.advance(trial.initial_state())
-    return trial.advance(state)[0]
+    state = trial.initial_state()
+    for _ in range(rounds):
+        state, _ = trial.advance(state)
+    return state
 
 
-def _moved(method: str) -> float:
+def _moved(method: str, rounds: int) -> float:
     """How far masks move what the server keeps, relative to its length."""
-    plain, masked = (_after_two_rounds(method, with_masks) for with_masks in (False, True))
+    plain, masked = (_after(rounds, method, with_masks) for with_masks in (False, True))
     pairs = [(plain.shared, masked.shared), *((plain.coordinator[name], masked.coordinator[name]) for name in plain.coordinator)]
     return max(float((a.double() - b.double()).norm() / a.double().norm().clamp(min=1e-12)) for a, b in pairs)
 
 
 @pytest.mark.parametrize("method", [name for name in FEDERATED if ROWS[name]["needs"] == "sums"])
 def test_sums_are_enough(method: str) -> None:
-    assert _moved(method) < ROUNDING
+    assert _moved(method, rounds=1) < 1e-4
+    assert _moved(method, rounds=2) < 0.02  # the second round's training enlarges the rounding that masks leave behind
 
 
-@pytest.mark.parametrize("method", ["fedavg+omg", "fedpac", "stablefdg"])
-def test_masks_would_show_where_they_are_not(method: str) -> None:
+@pytest.mark.parametrize(("method", "rounds"), [("fedavg+omg", 1), ("fedpac", 1), ("stablefdg", 2)])
+def test_masks_would_show_where_they_are_not(method: str, rounds: int) -> None:
     assert ROWS[method]["needs"] == "individual"
-    assert _moved(method) > 5 * ROUNDING
+    assert _moved(method, rounds) > (1e-3 if rounds == 1 else 0.1)
 
 
 def test_every_method_says_what_it_needs_and_why() -> None:
