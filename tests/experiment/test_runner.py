@@ -274,6 +274,6 @@ class _Rounds(Watcher):
 
 
 def test_the_error_of_a_job_arrives(tmp_path: Path) -> None:
-    failures = run_jobs([Job(tiny("fedavg", target="domain9"), tmp_path)], Watcher())
-    assert failures[tmp_path].reason.startswith('no domain is called "domain9"')
+    failures = run_jobs([Job(tiny("fedga", "data.validation=0"), tmp_path)], Watcher())
+    assert failures[tmp_path].reason.startswith("fedga weighs clients by their validation data")
     assert failures[tmp_path].traceback is None
