@@ -60,7 +60,7 @@ def test_the_papers_settings_to_the_letter() -> None:
 def test_what_shows_the_same_shares_the_runs(shown: str, source: str) -> None:
     for scale in ("paper", "small"):
         ours, theirs = ({run.config.hash() for run in item(name).planned(known_scale(scale))} for name in (shown, source))
-        assert len(ours & theirs) >= len(ours) // 2
+        assert len(ours & theirs) >= len(ours) // 3
     assert shown != "figure5" or ours <= theirs
 
 

@@ -1,5 +1,6 @@
 """Runs what tables and figures of the paper are made of, each run once however many of them show it, and makes them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +9,7 @@ from shlex import quote
 
 from fedomg.core.errors import UserError
 from fedomg.data.catalogue import SOURCES, missing
-from fedomg.experiment.config import Config, Table, make_config
+from fedomg.experiment.config import Config, Table, flat, make_config
 from fedomg.experiment.jobs import Failure
 from fedomg.experiment.select import read_run
 from fedomg.experiment.sweep import STATE, Planned, SweepFolder
@@ -153,7 +154,18 @@ def _about(ready: Ready, scale: Scale, out: Path, finished: int, title: str, ove
     if has_runs(one):
         lines += [f"{finished} of {len(ready.runs)} runs are finished.", ""]
     lines += [f"- Left out: {reason}" for reason in ready.lacking]
-    lines += [f"- `{key} = {value}` in place of the paper's setting." for key, value in one.changes(scale).items()]
+    changes = one.changes(scale)
+    lines += ["Other than at the scale `paper`:", ""] if changes else []
+    lines += [f"- `{key} = {_shown(value)}`" for key, value in changes.items()]
     path = out / "about.md"
     path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     return path
+
+
+def _shown(value: object) -> str:
+    """As TOML has it; the keys of a table that stands in a list are dotted."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_shown(inner)}" for key, inner in flat(value).items()) + " }" if value else "{}"
+    return json.dumps(value)

@@ -77,7 +77,6 @@ def swept(
     Whiskers are one standard deviation over seeds. A method that ran without the key, or with one value of it, is a dashed level.
     """
     named = _some(name_variants(runs, (key,)))
-    view = view or _usual_view(named)
     label = label or key
     datasets: dict[str, list[Run]] = {}
     for run in named:
@@ -86,9 +85,9 @@ def swept(
         figure, axes = panels(len(datasets))
         styles = looks(dict.fromkeys(run.method for run in named))
         for one, (title, members) in zip(axes, datasets.items(), strict=True):
-            _swept(one, members, key, view, rule, styles)
-            one.set(title=title, xlabel=label)
-        axes[0].set_ylabel(f"{_view_name(view, named)}: accuracy (%)")
+            shown = view or _usual_view(members)
+            _swept(one, members, key, shown, rule, styles)
+            one.set(title=title, xlabel=label, ylabel=f"{_view_name(shown, members)}: accuracy (%)")
         legend(figure, axes)
         return save(figure, out, name)
 
@@ -188,16 +187,15 @@ def grid(
 ) -> list[Path]:
     """Accuracy over two configuration keys: a heat map for each data set and method, the best cell framed; white: no run."""
     named = _some(name_variants(runs, (rows, columns)))
-    view = view or _usual_view(named)
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in named:
         groups.setdefault((run.dataset or "", run.method), []).append(run)
     with styled():
         figure, axes = panels(len(groups), columns=3, size=(3.4, 2.7))
         for one, ((dataset, method), members) in zip(axes, groups.items(), strict=True):
-            _grid(one, members, rows, columns, view, rule)
-            one.set_title(", ".join(filter(None, (dataset, method))))
-        axes[0].set_title(f"{axes[0].get_title()}\n{_view_name(view, named)}: accuracy (%)")
+            shown = view or _usual_view(members)
+            _grid(one, members, rows, columns, shown, rule)
+            one.set_title(f"{', '.join(filter(None, (dataset, method)))}\n{_view_name(shown, members)}: accuracy (%)")
         return save(figure, out, name)
 
 
