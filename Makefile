@@ -23,7 +23,7 @@ types: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 check: $(VENV)/installed-dev
-	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow"
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow" --numprocesses 2 --dist worksteal
 
 slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow

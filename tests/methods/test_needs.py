@@ -58,8 +58,15 @@ def _is_summed(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.ndim > 0
 
 
-def _after(rounds: int, method: str, masked: bool) -> ServerState:
-    table = {**TINY, "data": {"validation": 0.25}, "local": {"lr": 0.05, "batch_size": 4}, **PICTURES, "rounds": 2}
+def _after(rounds: int, method: str, model: str, masked: bool) -> ServerState:
+    table = {
+        **TINY,
+        "data": {"validation": 0.25},
+        "local": {"lr": 0.05, "batch_size": 4},
+        **PICTURES,
+        "model": {"name": model},
+        "rounds": 2,
+    }
     views = dict.fromkeys(("global", "personalised", "adapted", "target", "worst_group", "validation"), "never")
     config = make_config({**table, "method": method, "evaluate": views})
     trial = Experiment(config, build_federation(config))
@@ -71,17 +78,18 @@ def _after(rounds: int, method: str, masked: bool) -> ServerState:
     return state
 
 
-def _moved(method: str, rounds: int) -> float:
+def _moved(method: str, rounds: int, model: str = "tiny_resnet") -> float:
     """How far masks move what the server keeps, relative to its length."""
-    plain, masked = (_after(rounds, method, with_masks) for with_masks in (False, True))
+    plain, masked = (_after(rounds, method, model, with_masks) for with_masks in (False, True))
     pairs = [(plain.shared, masked.shared), *((plain.coordinator[name], masked.coordinator[name]) for name in plain.coordinator)]
     return max(float((a.double() - b.double()).norm() / a.double().norm().clamp(min=1e-12)) for a, b in pairs)
 
 
 @pytest.mark.parametrize("method", [name for name in FEDERATED if ROWS[name]["needs"] == "sums"])
 def test_sums_are_enough(method: str) -> None:
-    assert _moved(method, rounds=1) < 1e-4
-    assert _moved(method, rounds=2) < 0.02  # the second round's training enlarges the rounding that masks leave behind
+    """Without BatchNorm: at four pictures a batch it enlarges the rounding that masks leave behind a millionfold."""
+    assert _moved(method, rounds=1, model="cnn") < 1e-5
+    assert _moved(method, rounds=2, model="cnn") < 1e-4
 
 
 @pytest.mark.parametrize(("method", "rounds"), [("fedavg+omg", 1), ("fedpac", 1), ("stablefdg", 2)])

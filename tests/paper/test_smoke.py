@@ -20,7 +20,6 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_table_and_figure_is_made_of_stand_ins(out: Path, name: str) -> None:
     made = {path.name for path in (out / name).iterdir()}
@@ -34,7 +33,6 @@ def test_every_table_and_figure_is_made_of_stand_ins(out: Path, name: str) -> No
         assert "stand-ins" in (out / name / "about.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_no_run_is_made_twice_and_a_second_command_makes_none(out: Path) -> None:
     folders = [path.parent for path in (out / "runs").glob("*/metrics.jsonl")]
     hashes = [load_config(folder / "config.toml").hash() for folder in folders]
@@ -46,14 +44,12 @@ def test_no_run_is_made_twice_and_a_second_command_makes_none(out: Path) -> None
     assert {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders} == stamps
 
 
-@pytest.mark.slow
 def test_a_table_of_the_paper_has_its_numbers_and_says_that_ours_are_of_stand_ins(out: Path) -> None:
     text = (out / "table2" / "table.md").read_text(encoding="utf-8")
     assert "generated stand-ins" in text.splitlines()[0]
     assert "98.0 ± 0.2" in text
 
 
-@pytest.mark.slow
 def test_the_parameters_of_resnet18_are_those_of_the_network(out: Path) -> None:
     text = (out / "table3" / "table.csv").read_text(encoding="utf-8")
     assert "total with 1000 classes" in text
