@@ -110,7 +110,7 @@ def test_a_malicious_file_is_refused_before_anything_runs(tmp_path: Path, protoc
         {1, 2},
         b"".join,
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_nothing_but_numbers_text_and_containers(tmp_path: Path, value: Any) -> None:
     (tmp_path / "a").write_bytes(pickle.dumps({"x": value}, protocol=4))
