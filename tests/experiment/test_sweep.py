@@ -22,9 +22,10 @@ from fedomg.data.dataset import Dataset
 from fedomg.data.options import DataOptions
 from fedomg.experiment.backbone import unwatched
 from fedomg.experiment.config import load_config, make_config
-from fedomg.experiment.jobs import Job, Watcher, _next
+from fedomg.experiment.jobs import Failure, Job, Watcher, _next
 from fedomg.experiment.shelf import Shelf
 from fedomg.experiment.sweep import Planned, SweepFolder, is_finished, load_sweep, plan, run_sweep
+from fedomg.report.sweep import show_failures
 
 BASE = {key: value for key, value in TINY.items() if key != "engine"}
 CONFIG = """
@@ -281,6 +282,14 @@ class _Seen(Watcher):
 
     def started(self, job: Job) -> None:
         self.seen.add(job.out.name)
+
+
+def test_a_reason_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = {tmp_path / name: Failure(reason) for name, reason in (("a", "no data"), ("b", "too small"), ("c", "no data"))}
+    show_failures(failures, 4, tmp_path / "sweep.json")
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2:] == ["  a and 1 more: no data", "  b: too small"]
+    assert "3 of 4 runs failed" in told[-3]
 
 
 def test_a_run_that_fails_stops_no_other(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.support import tiny
 
 from fedomg.core.errors import UserError
 from fedomg.experiment.runner import run
-from fedomg.report.console import show_run
+from fedomg.report.console import show_run, show_tracking
 from fedomg.report.trackers import TRACKERS, result_scalars, scalars, send
 
 CONFIG = tiny("fedomg", "rounds=3", 'target="domain2"')
@@ -113,6 +113,8 @@ def test_an_unknown_tracker_is_refused_before_anything_is_run(tmp_path: Path) ->
     with pytest.raises(UserError, match='did you mean "tensorboard"'):
         show_run(CONFIG, tmp_path / "run", resume=False, track=["tensorbord"])
     assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match='did you mean "tensorboard"'):
+        show_tracking("tensorbord", [tmp_path])
 
 
 @pytest.mark.parametrize("name", list(TRACKERS))

@@ -11,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedomg.core.errors import UserError
+from fedomg.core.names import known
 from fedomg.experiment import select
 from fedomg.experiment.config import Config
 from fedomg.experiment.naming import folder_name
 from fedomg.experiment.runner import run
 from fedomg.report import plots, tables
 from fedomg.report.html import write_report
-from fedomg.report.trackers import Following, send
+from fedomg.report.trackers import TRACKERS, Following, send
 
 console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 """The one console. What users and files name is never read as markup; what stands out is a `Text`."""
@@ -193,6 +194,7 @@ def _names(written: Sequence[Path]) -> str:
 
 
 def show_tracking(tracker: str, folders: Sequence[Path]) -> None:
+    known("tracker", tracker, TRACKERS)
     for folder in select.find_runs(folders):
         console.print(f"{folder}: {send([tracker], folder)} records sent to {tracker}")
 

@@ -75,11 +75,13 @@ def _by_target(runs: Sequence[select.Run]) -> Table:
 
 
 def show_failures(failures: Mapping[Path, Failure], runs: int, state: Path) -> None:
+    """Each reason once, with the runs that it ended."""
     if not failures:
         return
     console.print(Text(f"\n{len(failures)} of {runs} runs failed; the same command tries them again:", style="bold red"))
-    for folder, failure in failures.items():
-        console.print(Text.assemble((f"  {folder.name}", "bold"), f": {failure.reason}"))
+    for reason in dict.fromkeys(failure.reason for failure in failures.values()):
+        first, *others = (folder.name for folder, failure in failures.items() if failure.reason == reason)
+        console.print(Text.assemble((f"  {first}" + (f" and {len(others)} more" if others else ""), "bold"), f": {reason}"))
     if any(failure.traceback for failure in failures.values()):
         console.print(f"Where in the code is said in {state}.")
 
