@@ -9,20 +9,42 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from types import FrameType
 
 
 @contextmanager
 def interrupts_kept_from_children() -> Iterator[None]:
-    """Ctrl-C reaches this process, which then ends its children; they would die of it with a traceback, even while they start."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Ctrl-C reaches this process, which then ends its children; they would die of it with a traceback, even while they start.
+
+    It takes effect here when the start is done: a child that is sent half of what it starts from would complain of that.
+    """
+    with _interrupts_postponed():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        resource_tracker.ensure_running()  # its own start would end the blocking
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupts_postponed() -> Iterator[None]:
+    """Blocking the signal in this thread is not enough: another thread may take it, and Python then interrupts the main one."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    resource_tracker.ensure_running()  # its own start would end the blocking
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda _, frame: came.append(frame))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(signal.SIGINT, came[0])
 
 
 def follow_the_parent() -> None:
