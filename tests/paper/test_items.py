@@ -1,14 +1,16 @@
 """The files of the paper's tables and figures: complete, valid at every scale, and at the paper's scale what the paper says."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.test_cli import fedomg
 
 from fedomg.core.errors import UserError
+from fedomg.experiment.select import read_run
 from fedomg.paper.items import SCALES, item, known_scale, merged, names
-from fedomg.paper.outputs import MAKERS
+from fedomg.paper.outputs import MAKERS, Order, make
 from fedomg.paper.reproduce import has_runs, prepared
 from fedomg.report.numbers import numbers
 
@@ -70,6 +72,31 @@ def test_the_small_scale_has_twenty_clients_ten_rounds_and_three_seeds(name: str
     assert all(config.data.clients is not None and config.data.clients >= 20 and config.rounds >= 10 for config in runs)
     assert {config.seed for config in runs} == {0, 1, 2}
     assert {config.method for config in runs} == {planned.config.method for planned in item(name).planned("paper")}
+
+
+@pytest.mark.parametrize("name", ["table2", "table6", "table7", "table8", "figure15"])
+def test_the_small_scale_has_every_method_of_unseen_domains(name: str) -> None:
+    """Those that work on feature maps beside others that train the whole network, too."""
+    runs = [planned.config for planned in item(name).planned("small")]
+    assert {config.method for config in runs} == {planned.config.method for planned in item(name).planned("paper")}
+    whole = {config.method for config in runs if not config.model.frozen_backbone}
+    assert {"fedavg+omg"} < whole
+    assert whole & {"stablefdg", "fedadg"}
+    assert {config.rounds for config in runs} == {10}
+    assert {config.seed for config in runs} == {0, 1, 2}
+
+
+def test_runs_of_another_network_have_a_table_of_their_own(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    runs = [
+        read_run(write_run(f"{method}-{frozen}", method, "photo", settings=f"[model]\nfrozen_backbone = {frozen}", dataset="pacs"))
+        for method, frozen in (("fedavg", "true"), ("fedga", "true"), ("fedavg", "false"))
+    ]
+    make(Order(item("table7"), "small", runs, tmp_path / "out", "PACS", "table7"))
+    main, apart = ((tmp_path / "out" / f"table{suffix}.md").read_text(encoding="utf-8") for suffix in ("", "-frozen_backbone-false"))
+    assert apart.startswith("## PACS: model.frozen")
+    assert "fedga" in main
+    assert "fedga" not in apart
+    assert "frozen_backbone=" not in main, "the others are no variants of it"
 
 
 def test_tables_are_merged_key_by_key() -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -47,13 +47,28 @@ def make(order: Order) -> list[Path]:
 
 
 def _accuracies(order: Order) -> list[Path]:
-    written = _table(order, order.item.name if order.item.name in REFERENCES else None)
-    return written + (plots.bars(order.runs, order.out, name=order.name) if len({run.method for run in order.runs}) > 1 else [])
+    """The paper's table. Runs that cannot stand beside its others, by the key `apart`, have a table of their own."""
+    key: str | None = order.option("apart")
+    groups: dict[str, list[Run]] = {}
+    for run in order.runs:
+        groups.setdefault(_toml(run.settings([key])[0]) if key else "", []).append(run)
+    main, *others = sorted(groups, key=lambda value: -len(groups[value]))
+    written = _accuracies_of(replace(order, runs=groups[main]), order.item.name if order.item.name in REFERENCES else None)
+    for value in others:
+        suffix = f"-{str(key).rpartition('.')[2]}-{value}"
+        own = replace(order, runs=groups[value], title=f"{order.title}: {key} = {value}", name=f"{order.name}{suffix}")
+        written += _accuracies_of(own, None, f"table{suffix}")
+    return written
+
+
+def _accuracies_of(order: Order, of_the_paper: str | None, table: str = "table") -> list[Path]:
+    several = len({run.method for run in order.runs}) > 1
+    return _table(order, of_the_paper, table) + (plots.bars(order.runs, order.out, name=order.name) if several else [])
 
 
 def _curves(order: Order) -> list[Path]:
     views: Sequence[str] = order.option("views")
-    columns_by = order.option("columns_by", ())
+    columns_by = _columns_by(order)
     files = [
         plots.curves(
             order.runs, order.out, view=view, columns_by=columns_by, name=order.name if view == views[0] else f"{order.name}-{view}"
@@ -75,9 +90,14 @@ def _invariance(order: Order) -> list[Path]:
     return _table(order) + plots.invariance(order.runs, order.out, name=order.name)
 
 
-def _table(order: Order, of_the_paper: str | None = None) -> list[Path]:
-    title = order.title if of_the_paper else None
-    return tables.write(order.runs, order.out, of_the_paper, columns_by=order.option("columns_by", ()), title=title)
+def _table(order: Order, of_the_paper: str | None = None, name: str = "table") -> list[Path]:
+    title = order.title if of_the_paper or name != "table" else None
+    return tables.write(order.runs, order.out, of_the_paper, columns_by=_columns_by(order), title=title, name=name)
+
+
+def _columns_by(order: Order) -> list[str]:
+    """The keys of `columns_by` in which runs differ."""
+    return [key for key in order.option("columns_by", ()) if len({run.settings([key]) for run in order.runs}) > 1]
 
 
 def _seconds(order: Order) -> list[Path]:

@@ -59,7 +59,7 @@ def prepared(one: Item, scale: Scale, root: Path, overrides: Sequence[str] = ())
     for planned in one.planned(scale, overrides) if has_runs(one) else []:
         reason = _missing(planned.config, root)
         if reason is None:
-            runs.append(Planned(_placed(planned.config, root), {}))
+            runs.append(Planned(_placed(planned.config, root, scale), {}))
         else:
             lacking.append(reason)
     return Ready(one, tuple(runs), tuple(dict.fromkeys(lacking)))
@@ -94,10 +94,13 @@ def weights_place(model: str, weights: str, root: Path) -> tuple[str, str | None
     )
 
 
-def _placed(config: Config, root: Path) -> Config:
+def _placed(config: Config, root: Path, scale: Scale) -> Config:
+    """Stand-ins are decoded beside themselves, not in the user's cache."""
     table: Table = config.table()
     if SOURCES[config.dataset].needs_root:
         table["data"]["root"] = str(root)
+        if scale == "smoke":
+            table["data"]["cache"] = str(root / "cache")
     table["model"]["weights"] = weights_place(config.model.name, config.model.weights, root)[0]
     return make_config(table)
 
