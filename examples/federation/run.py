@@ -1,9 +1,9 @@
 """A federation on this machine: a SuperLink, four SuperNodes with images of their own, TLS and node authentication; FedAvg, then FedOMG.
 
-    python examples/federation/run.py [--out runs/federation] [--method fedavg --method fedomg] [--rounds 3]
+    python examples/federation/run.py [--out runs/federation] [--method fedavg --method fedomg] [--patience 900]
 
-Three nodes hold the drawings of one hand each and train; the fourth holds a style that nobody trains on, and tests on it. The SuperLink
-holds no image at all. Every process that is started is ended, whatever happens.
+Three nodes hold the drawings of one hand each and train; the fourth holds a style that nobody trains on, and tests on pictures that nobody
+has trained on in any style. The SuperLink holds no image at all. Every process that is started is ended, whatever happens.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import Any
 
 from PIL import Image
 
+from fedomg.data.dataset import TEST, TRAIN
 from fedomg.data.sources import emoji
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,7 +34,7 @@ HERE = Path(__file__).parent.resolve()
 OWNERS = ("noto", "openmoji", "twemoji", "line")
 """The domains, one a node; the last is the held-out one of experiment.toml."""
 HOST = "127.0.0.1"
-CLASSES, EACH = 4, 12
+CLASSES, EACH = ("Animals", "Smileys", "Symbols", "Travel"), 100
 READY = 60.0
 
 
@@ -42,25 +43,27 @@ class FederationError(Exception):
 
 
 class Federation:
-    """The processes and files of one federation."""
+    """The processes and files of one federation. `settings` stand in every node's configuration."""
 
-    def __init__(self, out: Path, stack: ExitStack) -> None:
+    def __init__(self, out: Path, stack: ExitStack, owners: Sequence[str] = OWNERS, settings: str = "") -> None:
         self.out = out
+        self._owners = owners
+        self._settings = settings
         self._stack = stack
         self.port = _free_port()
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         self._keys = out / "keys"
 
     def start(self) -> None:
-        write_images(self.out / "images")
-        write_keys(self._keys, ["localhost", HOST], len(OWNERS))
+        write_images(self.out / "images", self._owners)
+        write_keys(self._keys, ["localhost", HOST], len(self._owners))
         self._write_connection()
         self._superlink()
-        for place, _ in enumerate(OWNERS):
+        for place, _ in enumerate(self._owners):
             self.flwr("supernode", "register", str(self._keys / f"node-{place}.pub"), "deploy")
-        for owner in OWNERS:
+        for owner in self._owners:
             self.start_node(owner)
-        _until(lambda: len(self._online()) == len(OWNERS), "all SuperNodes to come")
+        _until(lambda: len(self._online()) == len(self._owners), "all SuperNodes to come")
 
     def _write_connection(self) -> None:
         home = self.out / "home" / "operator"
@@ -77,11 +80,11 @@ class Federation:
         _until(self._healthy, "the SuperLink")
 
     def start_node(self, owner: str) -> "subprocess.Popen[bytes]":
-        place = OWNERS.index(owner)
-        folders = f'data-root="{self.out / "images" / owner}" state-dir="{self.out / "memory" / owner}"'
+        place = self._owners.index(owner)
+        told = f'data-root="{self.out / "images" / owner}" state-dir="{self.out / "memory" / owner}" {self._settings}'
         link = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self._keys / "ca.crt"]
         own = ["--host", HOST, "--port", _free_port(), "--auth-supernode-private-key", self._keys / f"node-{place}"]
-        self.nodes[owner] = self._process(f"node-{owner}", ["flower-supernode", *link, *own, "--node-config", folders])
+        self.nodes[owner] = self._process(f"node-{owner}", ["flower-supernode", *link, *own, "--node-config", told])
         return self.nodes[owner]
 
     def _process(self, name: str, command: Sequence[object]) -> "subprocess.Popen[bytes]":
@@ -124,9 +127,12 @@ class Federation:
 
     def submit(self, method: str, out: Path, **settings: object) -> str:
         """Starts a run, and returns its number."""
-        told = {"config": str(HERE / "experiment.toml"), "method": method, "out": str(out), "nodes": len(OWNERS), **settings}
-        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in told.items())
-        return str(self.flwr("run", str(HERE / "app"), "deploy", "-c", pairs)["run-id"])
+        told = {"config": str(HERE / "experiment.toml"), "method": method, "out": str(out), "nodes": len(self._owners), **settings}
+        return self.launch(HERE / "app", told)
+
+    def launch(self, app: Path, settings: Mapping[str, object]) -> str:
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        return str(self.flwr("run", str(app), "deploy", "-c", pairs)["run-id"])
 
     def status(self, run: str) -> str:
         return str(self.flwr("list", "deploy", "--run-id", run)["runs"][0]["status"])
@@ -177,13 +183,14 @@ def _free_port() -> int:
         return port
 
 
-def write_images(folder: Path) -> None:
-    """A folder domain/class/image for each owner, from the emoji of the package."""
+def write_images(folder: Path, owners: Sequence[str] = OWNERS) -> None:
+    """A folder domain/class/image for each owner, from the emoji of the package; the held-out domain's are those of its test part."""
     dataset = emoji.load()
-    for owner in OWNERS:
-        domain = dataset.domain_names.index(owner)
-        for label, name in list(enumerate(dataset.class_names))[:CLASSES]:
-            rows = ((dataset.domains == domain) & (dataset.labels == label)).nonzero().flatten()[:EACH]
+    for owner in owners:
+        part = TEST if owner == OWNERS[-1] else TRAIN
+        of_owner = (dataset.domains == dataset.domain_names.index(owner)) & (dataset.split == part)
+        for name in CLASSES:
+            rows = (of_owner & (dataset.labels == dataset.class_names.index(name))).nonzero().flatten()[:EACH]
             target = folder / owner / owner / name
             target.mkdir(parents=True, exist_ok=True)
             for row in rows.tolist():
