@@ -19,9 +19,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
@@ -38,6 +37,7 @@ from fedomg.engine.pool import PoolEngine
 from fedomg.engine.states import ClientStates
 from fedomg.engine.worker import Blueprint
 from fedomg.models import build_model
+from flower_rounds import echo, rounds_of
 
 MODELS = {"cnn": (3, 32, 32), "resnet18": (3, 64, 64)}
 UNCOUNTED = 2
@@ -53,13 +53,6 @@ class Echo:
         return Reply(client, samples=1, update=torch.mul(broadcast.shared, 1e-3 * (client + 1), out=row)), state
 
 
-def echo(message: Message, context: Context) -> Message:
-    """The same, as a Flower app writes it."""
-    factor = np.float32(1 + 1e-3 * (int(context.node_config["partition-id"]) + 1))
-    arrays = {name: Array(array.numpy() * factor) for name, array in message.content.array_records["arrays"].items()}
-    return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-
-
 def over(engine: Engine, model: Tensor, nodes: int) -> Callable[[], None]:
     """A round of FedOMG over an engine, on a model that changes."""
 
@@ -68,20 +61,6 @@ def over(engine: Engine, model: Tensor, nodes: int) -> Callable[[], None]:
         rows = engine.matrix(nodes)
         engine.exchange("fit", {client: Broadcast(1, model) for client in range(nodes)}, rows)
         model.add_(omg.direction(rows), alpha=1e-3)
-
-    return round_
-
-
-def fedavg(simulation: Simulation, state: Tensors, nodes: int) -> Callable[[], None]:
-    strategy = FedAvg(fraction_evaluate=0, min_train_nodes=nodes, min_available_nodes=nodes)
-    arrays = ArrayRecord(state)
-
-    def round_() -> None:
-        nonlocal arrays
-        messages = strategy.configure_train(1, arrays, ConfigRecord(), simulation.grid)
-        new, _ = strategy.aggregate_train(1, simulation.grid.send_and_receive(messages))
-        assert new is not None
-        arrays = new
 
     return round_
 
@@ -103,7 +82,8 @@ def measure(name: str, nodes: int, workers: int, rounds: int, simulation: Simula
             "inline": InlineEngine(Echo(""), size, ClientStates(), torch.device("cpu")),
         }
         contenders = {f"fedomg, {engine} engine": over(opened, torch.randn(size), nodes) for engine, opened in engines.items()}
-        contenders["Flower's FedAvg"] = fedavg(simulation, state, nodes)
+        strategy = FedAvg(fraction_evaluate=0, min_train_nodes=nodes, min_available_nodes=nodes)
+        contenders["Flower's FedAvg"] = rounds_of(strategy, simulation.grid, ArrayRecord(state), ConfigRecord())
         spent: dict[str, list[float]] = {contender: [] for contender in contenders}
         for _ in range(rounds + UNCOUNTED):
             for contender, round_ in contenders.items():
@@ -121,9 +101,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))  # where workers and nodes find this module
-    from bench_flower import echo as train  # by its name there, not by the name it has as a script
-
-    app.train()(train)
+    app.train()(echo)
     started = time.perf_counter()
     with closing(Simulation(asked.nodes, asked.workers)) as simulation:
         results = {}

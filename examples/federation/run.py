@@ -63,7 +63,7 @@ class Federation:
             self.flwr("supernode", "register", str(self._keys / f"node-{place}.pub"), "deploy")
         for owner in self._owners:
             self.start_node(owner)
-        _until(lambda: len(self._online()) == len(self._owners), "all SuperNodes to come")
+        until(lambda: len(self._online()) == len(self._owners), "all SuperNodes to come")
 
     def _write_connection(self) -> None:
         home = self.out / "home" / "operator"
@@ -77,7 +77,7 @@ class Federation:
         tls = ["--ssl-ca-certfile", keys / "ca.crt", "--ssl-certfile", keys / "server.pem", "--ssl-keyfile", keys / "server.key"]
         more = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
         self._process("superlink", ["flower-superlink", "--host", HOST, "--port", self.port, *tls, *more])
-        _until(self._healthy, "the SuperLink")
+        until(self._healthy, "the SuperLink")
 
     def start_node(self, owner: str) -> "subprocess.Popen[bytes]":
         place = self._owners.index(owner)
@@ -145,7 +145,7 @@ class Federation:
 
     def finish(self, run: str, out: Path, patience: float) -> dict[str, Any]:
         """The result of a run. That Flower calls it completed is not enough: the result must be there."""
-        _until(lambda: self.status(run).startswith("finished"), f"run {run}", patience)
+        until(lambda: self.status(run).startswith("finished"), f"run {run}", patience)
         if self.status(run) != "finished:completed" or not (out / "result.json").exists():
             raise FederationError(f"run {run} ended as {self.status(run)}: {self.log(run)}")
         result: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -168,7 +168,7 @@ def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> I
                     continue
 
 
-def _until(ready: Any, what: str, seconds: float = READY) -> None:
+def until(ready: Any, what: str, seconds: float = READY) -> None:
     end = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > end:

@@ -40,10 +40,10 @@ class Patience:
 
 def serve(grid: Grid, config: Config, out: Path, patience: Patience, resume: bool = False) -> dict[str, Any]:
     """Runs what is left of an experiment on the nodes of a grid, and returns its result."""
-    return run(config, out, resume, note=logger.warning, build=partial(_experiment, grid, config, out, patience))
+    return run(config, out, resume, note=logger.warning, build=partial(open_experiment, grid, config, out, patience))
 
 
-def _experiment(grid: Grid, config: Config, out: Path, patience: Patience, note: Note) -> Experiment:
+def open_experiment(grid: Grid, config: Config, out: Path, patience: Patience, note: Note) -> Experiment:
     if methods.parse(config.method).entry.kind == "centralised":
         raise UserError(f'method "{config.method}" has one client that holds all data, which a federation of machines never does')
     if config.model.frozen_backbone:
