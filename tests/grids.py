@@ -51,7 +51,7 @@ class LocalGrid(Grid):
         try:
             reply = self._app(received, self._contexts[message.metadata.dst_node_id])
         except Exception as error:
-            reply = Message(Error(CLIENT_RAISED, str(error)), reply_to=received)
+            reply = Message(Error(CLIENT_RAISED, f"{type(error)}:<'{error}'>"), reply_to=received)  # as Flower words it
         self._replies[identifier] = self._carry(reply)
         return identifier
 

@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,10 @@ class Federation:
             raise FederationError(f"{' '.join(command)}: {answer}")
         return answer
 
-    def submit(self, method: str, out: Path, **settings: object) -> str:
+    def submit(self, method: str, out: Path, app: Path = HERE / "app", **settings: object) -> str:
         """Starts a run, and returns its number."""
         told = {"config": str(HERE / "experiment.toml"), "method": method, "out": str(out), "nodes": len(self._owners), **settings}
-        return self.launch(HERE / "app", told)
+        return self.launch(app, told)
 
     def launch(self, app: Path, settings: Mapping[str, object]) -> str:
         pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
@@ -136,6 +136,9 @@ class Federation:
 
     def status(self, run: str) -> str:
         return str(self.flwr("list", "deploy", "--run-id", run)["runs"][0]["status"])
+
+    def over(self, run: str) -> bool:
+        return self.status(run).startswith("finished")
 
     def log(self, run: str) -> str:
         """What the ServerApp of a run has logged."""
@@ -145,7 +148,8 @@ class Federation:
 
     def finish(self, run: str, out: Path, patience: float) -> dict[str, Any]:
         """The result of a run. That Flower calls it completed is not enough: the result must be there."""
-        until(lambda: self.status(run).startswith("finished"), f"run {run}", patience)
+        until(lambda: (out / "result.json").exists() or self.over(run), f"run {run}", patience, pause=2.0)
+        until(lambda: self.over(run), f"the end of run {run}")
         if self.status(run) != "finished:completed" or not (out / "result.json").exists():
             raise FederationError(f"run {run} ended as {self.status(run)}: {self.log(run)}")
         result: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -168,12 +172,12 @@ def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> I
                     continue
 
 
-def until(ready: Any, what: str, seconds: float = READY) -> None:
+def until(ready: Callable[[], bool], what: str, seconds: float = READY, pause: float = 0.5) -> None:
     end = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > end:
             raise FederationError(f"waited {seconds:g} seconds for {what}")
-        time.sleep(0.5)
+        time.sleep(pause)
 
 
 def _free_port() -> int:

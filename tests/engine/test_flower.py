@@ -185,7 +185,7 @@ def test_an_error_that_flower_reports_ends_the_run(engine: FlowerEngine, monkeyp
         return identifier
 
     monkeypatch.setattr(LocalGrid, "_deliver", lost)
-    with pytest.raises(RuntimeError, match="the node went away"):
+    with pytest.raises(RuntimeError, match=r"^its node has gone$"):
         _exchange(engine)
 
 

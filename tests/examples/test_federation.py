@@ -1,58 +1,19 @@
 """The federation of the example with real processes on loopback: TLS, authenticated nodes, deaths, returns. Some minutes: `make slow`."""
 
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from tests.examples.conftest import NO_VIEWS, PATIENCE, processes, records, wait
+
 from keys import write_node
-from run import OWNERS, Federation, FederationError
+from run import OWNERS, Federation, FederationError, until
 
 pytestmark = pytest.mark.slow
-PATIENCE = 400.0
-NO_VIEWS = "evaluate.global=never evaluate.target=never"
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    out = tmp_path_factory.mktemp("federation")
-    with ExitStack() as stack:
-        opened = Federation(out, stack)
-        opened.start()
-        yield opened
-    assert not _processes(out), "every process has ended"
-
-
-def _processes(out: Path) -> list[int]:
-    """Those of the federation: all have its folder in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(out).encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-def _records(out: Path) -> list[dict[str, Any]]:
-    path = out / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _wait(what: Callable[[], bool], patience: float = PATIENCE) -> None:
-    end = time.monotonic() + patience
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedomg"])
@@ -61,7 +22,7 @@ def test_a_run_reaches_the_held_out_domain(method: str, federation: Federation) 
     result = federation.finish(federation.submit(method, out, set="rounds=1"), out, PATIENCE)
     assert result["method"] == {"fedomg": "fedavg+omg"}.get(method, method)
     assert 0 <= result["final"]["target"] <= 1
-    (_, record) = _records(out)
+    (_, record) = records(out)
     assert record["cohort"] == [0, 1, 2]
     assert record["dropped"] == []
     assert [client["name"] for client in record["clients"].values()] == sorted(OWNERS[:3])
@@ -87,29 +48,29 @@ def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federati
     out = federation.out / "killed"
     run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0)
     victim = sorted(OWNERS[:3]).index("openmoji")
-    _wait(lambda: len(_records(out)) > 1)
+    wait(federation, run, lambda: len(records(out)) > 1)
     os.killpg(federation.nodes["openmoji"].pid, signal.SIGKILL)
-    _wait(lambda: _records(out)[-1]["dropped"] == [victim])
-    missed = len(_records(out))
+    wait(federation, run, lambda: records(out)[-1]["dropped"] == [victim])
+    missed = len(records(out))
 
     def back() -> bool:
         """Its key is let in again once the SuperLink has noticed its death."""
         if federation.nodes["openmoji"].poll() is not None:
             federation.start_node("openmoji")
-        return _records(out)[-1]["dropped"] == [] and len(_records(out)) > missed
+        return records(out)[-1]["dropped"] == [] and len(records(out)) > missed
 
-    _wait(back)
+    wait(federation, run, back)
     log = federation.log(run)
     assert f"goes on without client {victim}" in log
     assert "has lost what it remembered" not in log
 
-    (server,) = [pid for pid in _processes(federation.out) if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (server,) = [pid for pid in processes(federation.out) if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(server, signal.SIGKILL)
-    _wait(lambda: federation.status(run).startswith("finished"))
-    before = _records(out)
+    until(lambda: federation.over(run), "the ServerApp's death to be noticed", PATIENCE)
+    before = records(out)
     again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0, resume=True)
-    _wait(lambda: len(_records(out)) > len(before))
-    assert _records(out)[: len(before) - 1] == before[:-1]
+    wait(federation, again, lambda: len(records(out)) > len(before))
+    assert records(out)[: len(before) - 1] == before[:-1]
     assert "has lost what it remembered" not in federation.log(again)
     federation.flwr("stop", again, "deploy")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import LegacyContext
 from flwr.server.client_manager import SimpleClientManager
@@ -133,13 +133,27 @@ def _two_records(partition: int, state: dict[str, Any], metrics: dict[str, Any])
     return RecordDict({"old": ArrayRecord(state), "new": ArrayRecord(state), "metrics": MetricRecord(metrics)})
 
 
+def _cut(length: int) -> Reply:
+    """The bytes of one array end too soon."""
+
+    def reply(partition: int, state: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:
+        sent = _as_asked(partition, state, metrics)
+        whole = sent.array_records["arrays"]["3.weight"]
+        sent.array_records["arrays"]["3.weight"] = Array(whole.dtype, whole.shape, whole.stype, whole.data[:length])
+        return sent
+
+    return reply
+
+
 NAN = torch.full((2, 8), torch.nan)
 BROKEN: dict[str, tuple[Reply, str]] = {
-    "raises": (_raise, "error 2: out of data"),
+    "raises": (_raise, "its ClientApp has raised RuntimeError: out of data"),
     "nan": (_changed(arrays={"3.weight": NAN}), 'its array "3.weight" is not finite'),
     "infinite buffer": (_changed(arrays={"1.running_var": torch.full((8,), torch.inf)}), 'its array "1.running_var" is not finite'),
     "shape": (_changed(arrays={"3.weight": torch.zeros(2, 9)}), 'its array "3.weight" has the shape (2, 9), not (2, 8)'),
     "dtype": (_changed(arrays={"3.bias": torch.zeros(2, dtype=torch.int64)}), 'its array "3.bias" is torch.int64, not torch.float32'),
+    "truncated": (_cut(150), "cannot be read: ValueError: "),
+    "empty": (_cut(0), 'its array "3.weight" cannot be read: EOFError: '),
     "missing array": (_without("0.bias"), 'it lacks the array "0.bias"'),
     "unknown array": (_changed(arrays={"extra": torch.zeros(1)}), 'it has the array "extra", which the global model lacks'),
     "no examples": (_without("num-examples"), 'its metrics lack "num-examples"'),
@@ -170,13 +184,45 @@ def test_an_unusable_reply_is_dropped_by_name(name: str, caplog: pytest.LogCaptu
 
 def test_without_a_sound_reply_the_model_stays() -> None:
     grid, start = LocalGrid(_client_app(BROKEN["nan"][0]), NODES), ArrayRecord(_model().state_dict())
-    strategy = FedOMG(fraction_evaluate=0)
+    strategy = FedOMG()
     result = strategy.start(grid, start, 2)
     assert len(result.arrays) == 0, "Flower's own sign that there is no new model"
     assert [len(nodes) for nodes in strategy.dropped.values()] == [NODES, NODES]
-    for message in strategy._asked:
-        sent = message.content.array_records["arrays"].to_torch_state_dict()
-        assert all(torch.equal(sent[name], value) for name, value in _model().state_dict().items())
+    expected = _expected_evaluation(_model().state_dict())
+    assert [metrics["eval_loss"] for metrics in result.evaluate_metrics_clientapp.values()] == [expected, expected]
+
+
+def _expected_evaluation(state: dict[str, Any]) -> Any:
+    return pytest.approx(float(state["3.weight"].sum()))
+
+
+@pytest.mark.parametrize("broken", ["raises", "no metrics", "no examples"])
+def test_an_evaluation_goes_on_without_who_sends_nothing_of_use(
+    broken: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flwr.supercore.logger.FLOWER_LOGGER.propagate", True)
+    told = {"raises": "its ClientApp has raised KeyError: 'eyes'", "no metrics": "it holds 0 of MetricRecord, not one"}
+    app = _client_app()
+    other = ClientApp()
+
+    @other.train()
+    def train(message: Message, context: Context) -> Message:
+        return app(message, context)
+
+    @other.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] != 2:
+            return app(message, context)
+        if broken == "raises":
+            raise KeyError("eyes")
+        return Message(RecordDict({"metrics": MetricRecord({"eval_loss": 1.0})} if broken == "no examples" else {}), reply_to=message)
+
+    strategy = FedOMG()
+    result = strategy.start(LocalGrid(other, NODES), ArrayRecord(_model().state_dict()), 1)
+    why = told.get(broken, 'its metrics lack "num-examples"')
+    assert f"the evaluation of round 1 goes on without node 102: {why}" in caplog.messages
+    assert strategy.dropped == {1: {}}
+    assert result.evaluate_metrics_clientapp[1]["eval_loss"] == _expected_evaluation(result.arrays.to_torch_state_dict())
 
 
 def test_metrics_that_not_all_send_are_left_out() -> None:

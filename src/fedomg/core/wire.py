@@ -62,12 +62,12 @@ def from_reply(reply: Reply) -> tuple[Header, Tensors]:
 def to_reply(header: Header, tensors: Mapping[str, Tensor], update: Tensor | None) -> Reply:
     return Reply(
         client=header["client"],
-        samples=header["samples"],
-        steps=header["steps"],
-        loss=header["loss"],
+        samples=int(header["samples"]),
+        steps=int(header["steps"]),
+        loss=float(header["loss"]),
         update=update,
         buffers=part("buffers", tensors),
         extras=part("extras", tensors),
         tallies={name: Tally(*sums) for name, sums in header["tallies"].items()},
-        usable=header["usable"],
+        usable=bool(header["usable"]),
     )

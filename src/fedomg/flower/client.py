@@ -14,15 +14,16 @@ from flwr.clientapp import ClientApp
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.engine.flower.messages import Request, from_bytes, to_bytes, write_replies
+from fedomg.engine.flower.messages import Request, from_bytes, to_bytes, write_failure, write_replies
 from fedomg.engine.flower.node import EXCHANGE, answer, work
 from fedomg.experiment.config import make_config
 from fedomg.experiment.site import LocalSite
+from fedomg.flower.alarm import OutOfTimeError, at_most
 from fedomg.flower.holdings import described, numbered, of_this_node
-from fedomg.flower.memory import Memory
+from fedomg.flower.memory import Mark, Memory
 
 CENSUS = "census"
-NUMBER = "number"
+MARK = "mark"
 _RECORD, _ARRAY = "fedomg", "json"
 
 
@@ -43,7 +44,13 @@ def _census(message: Message, context: Context) -> Message:
 
 
 def _exchange(message: Message, context: Context) -> Message:
-    return Message(answer(message.content, lambda request: _serve(request, context)), reply_to=message)
+    """Nobody waits for a reply after the message's time, and a node works on one message after the other: so it turns to the next."""
+    try:
+        with at_most(message.metadata.ttl):
+            content = answer(message.content, lambda request: _serve(request, context))
+    except OutOfTimeError:
+        content = write_failure(refused=f"its work has been broken off after {message.metadata.ttl:g} seconds")
+    return Message(content, reply_to=message)
 
 
 def _serve(request: Request, context: Context) -> RecordDict:
@@ -53,12 +60,10 @@ def _serve(request: Request, context: Context) -> RecordDict:
     site = LocalSite(config, federation, methods.build(config.method, config.local, config.aggregator).trainer)
     memory = Memory(_folder(context, "state-dir"), told["run"])
     round = next(iter(request.broadcasts.values())).round
-    numbers = {client: int(state.get(NUMBER, 0)) for client, state in request.states.items()}
-    states = {client: memory.load(client, number) for client, number in numbers.items()}
+    marks = {client: Mark(*state[MARK].tolist()) if MARK in state else Mark() for client, state in request.states.items()}
+    states = {client: memory.load(client, mark) for client, mark in marks.items()}
     replies, rows, changed = work(site, request, {client: state or {} for client, state in states.items()})
-    for client, state in changed.items():
-        memory.save(client, numbers[client] + 1, round, state)
-    kept = {client: {NUMBER: torch.tensor(numbers[client] + 1)} for client in changed}
+    kept = {client: {MARK: torch.tensor(memory.save(client, marks[client], round, state))} for client, state in changed.items()}
     return write_replies(replies, rows, kept, lost=[client for client, state in states.items() if state is None])
 
 

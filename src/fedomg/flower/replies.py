@@ -9,6 +9,8 @@ import torch
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from torch import Tensor
 
+from fedomg.core.imports import reason
+
 
 class UnusableReplyError(Exception):
     """Says why a reply is left out."""
@@ -31,11 +33,16 @@ class Format:
     arrays: str
     weight: str
 
-    def read(self, content: RecordDict) -> Trained:
+    def trained(self, content: RecordDict) -> Trained:
         """Arrays may stand under any name where there is one record of them; so may metrics."""
-        metrics = _the_one("MetricRecord", content.metric_records, None)
+        metrics = self.tested(content)
         state = self._state(_the_one("ArrayRecord", content.array_records, self.arrays))
         return Trained(state, self._weight(metrics), metrics)
+
+    def tested(self, content: RecordDict) -> MetricRecord:
+        metrics = _the_one("MetricRecord", content.metric_records, None)
+        self._weight(metrics)
+        return metrics
 
     def _weight(self, metrics: MetricRecord) -> float:
         if self.weight not in metrics:
@@ -56,8 +63,8 @@ class Format:
         expected = self.model[name]
         try:
             found = torch.from_numpy(record[name].numpy())
-        except (TypeError, ValueError) as error:
-            raise UnusableReplyError(f'its array "{name}" cannot be read: {error}') from None
+        except Exception as error:
+            raise UnusableReplyError(f'its array "{name}" cannot be read: {reason(error)}') from None
         if found.shape != expected.shape:
             raise UnusableReplyError(f'its array "{name}" has the shape {tuple(found.shape)}, not {tuple(expected.shape)}')
         if found.is_floating_point() != expected.is_floating_point():

@@ -14,7 +14,9 @@ from flwr.serverapp import Grid
 
 from fedomg import methods
 from fedomg.core.errors import UserError
+from fedomg.core.imports import reason
 from fedomg.engine.base import Engine
+from fedomg.engine.flower.arrivals import FailedError, told
 from fedomg.engine.flower.engine import FlowerEngine
 from fedomg.engine.flower.messages import SiteOf
 from fedomg.engine.states import ClientStates
@@ -52,11 +54,12 @@ def open_experiment(grid: Grid, config: Config, out: Path, patience: Patience, n
         )
     federation, hosts = together(_census(grid, config, _nodes(grid, patience), patience.deadline, note), config.target)
     numbers = {client.name: client.id for client in federation.everyone}
-    told = {"config": {**config.table(), "engine": {}}, "numbers": numbers, "run": _name_of_run(out)}
-    site = SiteOf("", json.dumps(told))  # a node knows by itself how to make one
+    called = {number: f"{number} ({name})" for name, number in numbers.items()}
+    sent = {"config": {**config.table(), "engine": {}}, "numbers": numbers, "run": _name_of_run(out)}
+    site = SiteOf("", json.dumps(sent))  # a node knows by itself how to make one
 
     def open_engine(parameters: int) -> Engine:
-        return FlowerEngine(grid, hosts, site, parameters, ClientStates(), deadline=patience.deadline, note=note)
+        return FlowerEngine(grid, hosts, site, parameters, ClientStates(), deadline=patience.deadline, note=note, called=called.__getitem__)
 
     return Experiment(config, federation, note=note, engine=open_engine)
 
@@ -83,15 +86,26 @@ def _census(grid: Grid, config: Config, nodes: list[int], deadline: float, note:
     found = {}
     for reply in _replies(grid, set(asked), deadline):
         node = asked[reply.metadata.reply_to_message_id]
-        told: dict[str, Any] = {"refused": reply.error.reason} if reply.has_error() else read_json(reply.content)
-        if "refused" in told:
-            silent[node] = told["refused"]
-        else:
+        try:
+            found[node] = _holdings(reply)
             del silent[node]
-            found[node] = Holdings([Holder(**holder) for holder in told["holders"]], told["shape"], told["classes"])
-    for node, reason in silent.items():
-        note(f"the run goes on without node {node}: {reason}")
+        except FailedError as error:
+            silent[node] = str(error)
+    for node, why in silent.items():
+        note(f"the run goes on without node {node}: {why}")
     return dict(sorted(found.items()))
+
+
+def _holdings(reply: Message) -> Holdings:
+    if reply.has_error():
+        raise FailedError(told(reply.error))
+    try:
+        said: dict[str, Any] = read_json(reply.content)
+        if "refused" in said:
+            raise FailedError(said["refused"])
+        return Holdings([Holder(**holder) for holder in said["holders"]], said["shape"], said["classes"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FailedError(f"its reply cannot be read: {reason(error)}") from None
 
 
 def _replies(grid: Grid, waiting: set[str], deadline: float) -> list[Message]:

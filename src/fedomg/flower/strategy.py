@@ -4,16 +4,18 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from fedomg import omg
-from fedomg.flower.replies import Format, Trained, UnusableReplyError
+from fedomg.engine.flower.arrivals import LATE, told
+from fedomg.flower.replies import Format, UnusableReplyError
 
 logger = logging.getLogger("flwr")
+Sound = TypeVar("Sound")
 
 
 class TooFewNodesError(Exception):
@@ -32,7 +34,8 @@ class FedOMG(FedAvg):
 
     A reply with an error, with arrays of another layout or values that are not finite, or without a positive number of examples is
     left out, and so is a node that does not reply in time: `dropped` says for each round which nodes, and why. Where nothing is left the
-    model stays as it is. Buffers that are integers, as BatchNorm's counters, take the largest value and stay integers.
+    model stays as it is. An evaluation leaves out the same way, and says so in the log. Buffers that are integers, as BatchNorm's
+    counters, take the largest value and stay integers.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class FedOMG(FedAvg):
         self.deadline = deadline
         self.dropped: dict[int, dict[int, str]] = {}
         self._global = ArrayRecord()
+        self._timeout = deadline
         self._asked: list[Message] = []
 
     def summary(self) -> None:
@@ -75,19 +79,25 @@ class FedOMG(FedAvg):
     ) -> Result:
         """As FedAvg's; `timeout` is the strategy's deadline where it is not given."""
         self.dropped = {}
-        timeout = self.deadline if timeout is None else timeout
-        return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        self._timeout = self.deadline if timeout is None else timeout
+        return super().start(grid, initial_arrays, num_rounds, self._timeout, train_config, evaluate_config, evaluate_fn)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
         self._wait_for_nodes(grid, max(self.min_available_nodes, self.min_train_nodes))
         self._global = arrays
-        self._asked = list(super().configure_train(server_round, arrays, config, grid))
-        return self._asked
+        return self._timely(super().configure_train(server_round, arrays, config, grid))
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         if self.fraction_evaluate > 0:
             self._wait_for_nodes(grid, max(self.min_available_nodes, self.min_evaluate_nodes))
-        return super().configure_evaluate(server_round, arrays, config, grid)
+        return self._timely(super().configure_evaluate(server_round, arrays, config, grid))
+
+    def _timely(self, messages: Iterable[Message]) -> list[Message]:
+        """A message that its node has not fetched by the deadline is void: a node that was late would stay behind for ever."""
+        self._asked = list(messages)
+        for message in self._asked:
+            message.metadata.ttl = self._timeout
+        return self._asked
 
     def _wait_for_nodes(self, grid: Grid, needed: int) -> None:
         """FedAvg itself would wait for ever."""
@@ -99,32 +109,37 @@ class FedOMG(FedAvg):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         model = self._global.to_torch_state_dict()
-        sound, dropped = self._sort_out(Format(model, self.arrayrecord_key, self.weighted_by_key), replies)
-        self.dropped[server_round] = dropped
-        for node, reason in dropped.items():
-            logger.warning("round %d goes on without node %d: %s", server_round, node, reason)
-        if not sound:
+        read = Format(model, self.arrayrecord_key, self.weighted_by_key).trained
+        trained, self.dropped[server_round] = self._sort_out(read, replies, f"round {server_round}")
+        if not trained:
             return None, None
-        trained = [sound[node] for node in sorted(sound)]  # the order of arrival is random, and a sum depends on it
         kappa, server_lr, rescale = self._settings()
         new = omg.aggregate(model, [t.state for t in trained], [t.weight for t in trained], kappa, server_lr, rescale)
-        return ArrayRecord(new), self.train_metrics_aggr_fn(_with_common_metrics(trained), self.weighted_by_key)
+        metrics = _with_common_metrics([t.metrics for t in trained])
+        return ArrayRecord(new), self.train_metrics_aggr_fn(metrics, self.weighted_by_key)
 
-    def _sort_out(self, expected: Format, replies: Iterable[Message]) -> tuple[dict[int, Trained], dict[int, str]]:
-        """The sound replies by node, and why the others are left out."""
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        read = Format({}, self.arrayrecord_key, self.weighted_by_key).tested
+        tested, _ = self._sort_out(read, replies, f"the evaluation of round {server_round}")
+        return self.evaluate_metrics_aggr_fn(_with_common_metrics(tested), self.weighted_by_key) if tested else None
+
+    def _sort_out(self, read: Callable[[RecordDict], Sound], replies: Iterable[Message], what: str) -> tuple[list[Sound], dict[int, str]]:
+        """The sound replies by the order of nodes (that of arrival is random, and a sum depends on it), and why others are left out."""
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
-        sound: dict[int, Trained] = {}
-        dropped = dict.fromkeys(asked.values(), "no reply in time")
+        sound: dict[int, Sound] = {}
+        dropped = dict.fromkeys(asked.values(), LATE)
         for reply in replies:  # an error that the SuperLink reports does not name the node as its source
             node = asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
             dropped.pop(node, None)
             try:
                 if reply.has_error():
-                    raise UnusableReplyError(f"error {reply.error.code}: {reply.error.reason}")
-                sound[node] = expected.read(reply.content)
+                    raise UnusableReplyError(told(reply.error))
+                sound[node] = read(reply.content)
             except UnusableReplyError as reason:
                 dropped[node] = str(reason)
-        return sound, dropped
+        for node, why in dropped.items():
+            logger.warning("%s goes on without node %d: %s", what, node, why)
+        return [sound[node] for node in sorted(sound)], dropped
 
     def configure_fit(self, *args: Any, **keys: Any) -> NoReturn:
         """What Flower's secure aggregation would call."""
@@ -134,12 +149,11 @@ class FedOMG(FedAvg):
         )
 
 
-def _with_common_metrics(trained: list[Trained]) -> list[RecordDict]:
+def _with_common_metrics(sent: list[MetricRecord]) -> list[RecordDict]:
     """The metrics that all clients have sent in one form: only these have a mean."""
 
     def form(value: Any) -> int | None:
         return len(value) if isinstance(value, list) else None
 
-    first = trained[0].metrics
-    common = [name for name, value in first.items() if all(name in t.metrics and form(t.metrics[name]) == form(value) for t in trained)]
-    return [RecordDict({"metrics": MetricRecord({name: t.metrics[name] for name in common})}) for t in trained]
+    common = [name for name, value in sent[0].items() if all(name in m and form(m[name]) == form(value) for m in sent)]
+    return [RecordDict({"metrics": MetricRecord({name: metrics[name] for name in common})}) for metrics in sent]

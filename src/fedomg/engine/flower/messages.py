@@ -78,8 +78,8 @@ def write_replies(replies: Sequence[Reply], rows: Tensor | None, states: Mapping
     return _record({**arrays, REPLIES: from_bytes(wire.encode(told, _by_client(tensors)))})
 
 
-def write_failure(kind: str, text: str) -> RecordDict:
-    return _record({REPLIES: from_bytes(wire.encode({kind: text}, {}))})
+def write_failure(**told: str) -> RecordDict:
+    return _record({REPLIES: from_bytes(wire.encode(told, {}))})
 
 
 def read_replies(content: RecordDict) -> tuple[wire.Header, Tensors, Tensor | None]:

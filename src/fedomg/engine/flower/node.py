@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from fedomg.core.errors import UserError
-from fedomg.core.imports import import_object
+from fedomg.core.imports import import_object, reason
 from fedomg.core.records import ClientState, Reply
 from fedomg.engine.base import Site
 from fedomg.engine.flower.messages import Request, SiteOf, read_request, write_failure, write_replies
@@ -31,9 +31,9 @@ def answer(content: RecordDict, serve: Callable[[Request], RecordDict]) -> Recor
     try:
         return serve(read_request(content))
     except UserError as error:
-        return write_failure("refused", str(error))
-    except Exception:
-        return write_failure("error", traceback.format_exc())
+        return write_failure(refused=str(error))
+    except Exception as error:
+        return write_failure(error=traceback.format_exc(), reason=reason(error))
 
 
 def _serve(request: Request) -> RecordDict:
