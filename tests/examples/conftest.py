@@ -1,6 +1,7 @@
 """One federation of the example, with real processes, for all tests that need one."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from run import Federation, until
+from run import HERE, Federation, until
 
 PATIENCE = 400.0
 NO_VIEWS = "evaluate.global=never evaluate.target=never"
@@ -56,3 +57,15 @@ def wait(federation: Federation, run: str, what: Callable[[], bool]) -> None:
         return what()
 
     until(come, "what a run was to do", PATIENCE)
+
+
+def plan(federation: Federation, faults: dict[str, dict[int, str]]) -> None:
+    for owner in federation.nodes:
+        (federation.out / "images" / f"{owner}.faults").write_text(json.dumps(faults.get(owner, {})))
+
+
+def misbehaving(folder: Path) -> Path:
+    """The example's app, with other clients."""
+    shutil.copytree(HERE / "app", folder)
+    shutil.copy(Path(__file__).with_name("misbehaving.py"), folder / "federation" / "client_app.py")
+    return folder

@@ -3,16 +3,15 @@
 import json
 import math
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from tests.examples.conftest import NO_VIEWS, PATIENCE, records, wait
+from tests.examples.conftest import NO_VIEWS, PATIENCE, misbehaving, plan, records, wait
 
-from run import HERE, OWNERS, Federation, until
+from run import OWNERS, Federation, until
 
 pytestmark = pytest.mark.slow
 CLIENTS = sorted(OWNERS[:3])
@@ -33,18 +32,6 @@ TOLD = {
     (4, "openmoji"): LATE,
     (5, "twemoji"): LATE,
 }
-
-
-def plan(federation: Federation, faults: dict[str, dict[int, str]]) -> None:
-    for owner in OWNERS:
-        (federation.out / "images" / f"{owner}.faults").write_text(json.dumps(faults.get(owner, {})))
-
-
-def misbehaving(folder: Path) -> Path:
-    """The example's app, with other clients."""
-    shutil.copytree(HERE / "app", folder)
-    shutil.copy(Path(__file__).with_name("misbehaving.py"), folder / "federation" / "client_app.py")
-    return folder
 
 
 def test_a_round_goes_on_without_clients_that_misbehave(federation: Federation, tmp_path: Path) -> None:
