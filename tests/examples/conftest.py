@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from run import HERE, Federation, until
 
 PATIENCE = 400.0
-NO_VIEWS = "evaluate.global=never evaluate.target=never"
+QUICK = "local.epochs=1 evaluate.global=never evaluate.target=never"
 
 
 @pytest.fixture(scope="session")

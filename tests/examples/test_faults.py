@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from tests.examples.conftest import NO_VIEWS, PATIENCE, misbehaving, plan, records, wait
+from tests.examples.conftest import PATIENCE, QUICK, misbehaving, plan, records, wait
 
 from run import OWNERS, Federation, until
 
@@ -37,7 +37,7 @@ TOLD = {
 def test_a_round_goes_on_without_clients_that_misbehave(federation: Federation, tmp_path: Path) -> None:
     out = federation.out / "misbehaving"
     plan(federation, FAULTS)
-    run = federation.submit("fedrod+omg", out, misbehaving(tmp_path / "app"), set=f"rounds=1000 {NO_VIEWS}", deadline=DEADLINE)
+    run = federation.submit("fedrod+omg", out, misbehaving(tmp_path / "app"), set=f"rounds=1000 {QUICK}", deadline=DEADLINE)
     wait(federation, run, lambda: len(records(out)) > 6 and records(out)[-1]["dropped"] == [])
     federation.flwr("stop", run, "deploy")
     log = federation.log(run)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from tests.examples.conftest import NO_VIEWS, PATIENCE, processes, records, wait
+from tests.examples.conftest import PATIENCE, QUICK, processes, records, wait
 
 from keys import write_node
 from run import OWNERS, Federation, FederationError, until
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_fedavg_reaches_the_held_out_domain(federation: Federation) -> None:
     out = federation.out / "fedavg"
-    result = federation.finish(federation.submit("fedavg", out, set="rounds=1"), out, PATIENCE)
+    result = federation.finish(federation.submit("fedavg", out, set="rounds=1 local.epochs=1"), out, PATIENCE)
     assert result["method"] == "fedavg"
     assert 0 <= result["final"]["target"] <= 1
     (_, record) = records(out)
@@ -45,7 +45,7 @@ def test_nobody_else_is_let_in(federation: Federation) -> None:
 
 def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federation: Federation) -> None:
     out = federation.out / "killed"
-    run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0)
+    run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=45.0)
     victim = sorted(OWNERS[:3]).index("openmoji")
     wait(federation, run, lambda: len(records(out)) > 1)
     os.killpg(federation.nodes["openmoji"].pid, signal.SIGKILL)
@@ -67,7 +67,7 @@ def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federati
     os.kill(server, signal.SIGKILL)
     until(lambda: federation.over(run), "the ServerApp's death to be noticed", PATIENCE)
     before = records(out)
-    again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {NO_VIEWS}", deadline=45.0, resume=True)
+    again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=45.0, resume=True)
     wait(federation, again, lambda: len(records(out)) > len(before))
     assert records(out)[: len(before) - 1] == before[:-1]
     assert "has lost what it remembered" not in federation.log(again)
