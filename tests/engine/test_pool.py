@@ -192,7 +192,7 @@ def test_closing_leaves_no_process(engine: PoolEngine) -> None:
 def test_too_little_shared_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("fedomg.engine.worker.shutil.disk_usage", lambda path: usage)
-    with pytest.raises(UserError, match=r"set engine\.workers = 1"):
+    with pytest.raises(UserError, match=r"set workers = 1"):
         require_shared_memory(Blueprint("", "", {"data": torch.zeros(100)}), 0)
 
 

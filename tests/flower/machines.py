@@ -43,6 +43,11 @@ class Machines(LocalGrid):
         for folder, domain in zip(self.folders, DOMAINS, strict=True):
             draw(folder / "images", domain)
 
+    def configure(self, **settings: Any) -> None:
+        """More for the configuration of every node."""
+        for context in self._contexts.values():
+            context.node_config.update(settings)
+
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [reply for reply in super().pull_messages(message_ids) if reply.metadata.src_node_id not in self.lost]
 

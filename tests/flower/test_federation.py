@@ -1,5 +1,6 @@
 """Both ends of a federation of machines, with the messages as bytes and every node's folder its own."""
 
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.flower.machines import DOMAINS, PATIENCE, Machines, configure, draw, 
 from tests.grids import LocalGrid
 
 from fedomg.core.errors import UserError
+from fedomg.engine.pool import PoolEngine
 from fedomg.experiment.runner import run
 from fedomg.flower.memory import Mark, Memory
 from fedomg.flower.server import Patience, serve
@@ -34,6 +36,40 @@ def test_a_federation_computes_the_bits_of_one_machine_with_all_folders(method: 
     assert weights(tmp_path / "apart") == weights(tmp_path / "together")
     assert [record["clients"] for record in records(tmp_path / "apart")] == [record["clients"] for record in records(tmp_path / "together")]
     assert records(tmp_path / "apart")[-1]["views"]["target"] == records(tmp_path / "together")[-1]["views"]["target"]
+
+
+def test_workers_of_a_node_compute_the_same_bits(machines: Machines, tmp_path: Path) -> None:
+    """Three clients a node, with what they remember, and views beside training."""
+    config = configure("scaffold+omg", rounds=2, clients_per_domain=3)
+    serve(machines, config, tmp_path / "alone", PATIENCE)
+    machines.configure(workers=2)
+    started: list[list[int]] = []
+    original = PoolEngine.__init__
+
+    def noted(self: PoolEngine, *arguments: Any, **keys: Any) -> None:
+        original(self, *arguments, **keys)
+        started.append(self.pids)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PoolEngine, "__init__", noted)
+        serve(machines, config, tmp_path / "shared", PATIENCE)
+    assert [len(pids) for pids in started] == [2] * 3 * 2, "two for each of three nodes in each of two rounds, none for a single client"
+    assert not any(Path(f"/proc/{pid}").exists() for pids in started for pid in pids)
+    assert weights(tmp_path / "shared") == weights(tmp_path / "alone")
+    assert records(tmp_path / "shared") == records(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("workers", [0, -2, 1.5, True, "many"])
+def test_a_number_of_workers_that_is_none_is_one_line(workers: object, machines: Machines, tmp_path: Path) -> None:
+    told: list[str] = []
+    machines.configure(workers=workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedomg.flower.server.logger.warning", told.append)
+        with pytest.raises(UserError, match="no node has said what it holds"):
+            serve(machines, configure(), tmp_path / "out", PATIENCE)
+    written = json.dumps(workers)
+    reason = f"workers={written} in this node's --node-config is not a whole number of at least 1"
+    assert told == [f"the run goes on without node {100 + place}: {reason}" for place in range(len(DOMAINS))]
 
 
 def test_states_stay_on_their_nodes_and_a_continued_run_finds_them(machines: Machines, tmp_path: Path) -> None:

@@ -3,13 +3,42 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from types import FrameType
+from types import FrameType, ModuleType
+
+Spawned: type[BaseProcess] = multiprocessing.get_context("spawn").Process
+"""Children that import what they need for themselves."""
+
+
+def copies_of_one(*imports: str) -> type[BaseProcess]:
+    """Children that need not import these modules: one process that starts now does, and each child is a copy of it.
+
+    It has no threads, as this process may have. Where the system cannot copy processes, children import for themselves.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return Spawned
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(imports))
+    with interrupts_kept_from_children():
+        forkserver.ensure_running()
+    return context.Process
+
+
+@contextmanager
+def script_kept_from_children() -> Iterator[None]:
+    """A child would run this process's script again as far as that defines things, and a script may import much."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager

@@ -8,6 +8,7 @@ finish. They leave when their pipe to this process ends, however it ends, and th
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch import Tensor
 from fedomg.core import wire
 from fedomg.core.errors import UserError
 from fedomg.core.params import Tensors
+from fedomg.core.processes import Spawned
 from fedomg.core.records import Broadcast, Reply
 from fedomg.engine.states import ClientStates
 from fedomg.engine.turn import Turn
@@ -25,7 +27,7 @@ Note = Callable[[str], None]
 
 
 class PoolEngine:
-    """`sizes` says how much work each client is: the largest are dealt first."""
+    """`sizes` says how much work each client is: the largest are dealt first. `kind` is how workers start."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class PoolEngine:
         workers: int,
         states: ClientStates,
         note: Note,
+        kind: type[BaseProcess] = Spawned,
     ) -> None:
         self.states = states
         self._sizes = sizes
@@ -47,10 +50,11 @@ class PoolEngine:
         self._board.share_memory_()
         self._matrix.share_memory_()
         self._blueprint = blueprint
+        self._kind = kind
         self._workers = [self._start() for _ in range(workers)]
 
     def _start(self) -> Worker:
-        return Worker(self._blueprint, self._board, self._matrix)
+        return Worker(self._blueprint, self._board, self._matrix, self._kind)
 
     @property
     def pids(self) -> list[int]:
@@ -119,7 +123,7 @@ class PoolEngine:
     def _replace(self, worker: Worker, when: str, deaths: int) -> None:
         how = worker.end()
         if deaths == ATTEMPTS:
-            raise UserError(f"{deaths} workers in turn have ended ({how}) {when}; where memory is short, lower engine.workers")
+            raise UserError(f"{deaths} workers in turn have ended ({how}) {when}; where memory is short, lower the number of workers")
         self._note(f"worker {worker.pid} has ended ({how}) {when}: another takes its place")
         self._workers[self._workers.index(worker)] = self._start()
 

@@ -3,9 +3,10 @@
 import multiprocessing
 import shutil
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedomg.core import wire
 from fedomg.core.errors import UserError
 from fedomg.core.imports import import_object
 from fedomg.core.params import Tensors, nbytes
-from fedomg.core.processes import end, follow_the_parent, interrupts_kept_from_children
+from fedomg.core.processes import Spawned, end, follow_the_parent, interrupts_kept_from_children, script_kept_from_children
 from fedomg.core.records import Broadcast
 from fedomg.engine.base import Site
 from fedomg.engine.states import changed
@@ -40,18 +41,17 @@ def require_shared_memory(blueprint: Blueprint, more: int) -> None:
     if SHARED_MEMORY.is_dir() and (free := shutil.disk_usage(SHARED_MEMORY).free) < needed:
         raise UserError(
             f"the workers need {needed / 2**20:,.0f} MiB of shared memory, {SHARED_MEMORY} has {free / 2**20:,.0f}: give it more "
-            "(docker run --shm-size), or set engine.workers = 1"
+            "(docker run --shm-size), or set workers = 1"
         )
 
 
 class Worker:
     """A worker as the engine sees it. `client` is what it is busy with, `turn` the exchange it was last told of."""
 
-    def __init__(self, blueprint: Blueprint, board: Tensor, matrix: Tensor) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, blueprint, board, matrix), name="fedomg worker", daemon=True)
-        with interrupts_kept_from_children():
+    def __init__(self, blueprint: Blueprint, board: Tensor, matrix: Tensor, kind: type[BaseProcess]) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        self._process = kind(target=serve, args=(theirs, blueprint, board, matrix), name="fedomg worker", daemon=True)
+        with interrupts_kept_from_children(), nullcontext() if kind is Spawned else script_kept_from_children():
             self._process.start()
         theirs.close()
         self.client: int | None = None
@@ -72,7 +72,7 @@ class Worker:
         except (EOFError, OSError):
             raise UserError(
                 f'a worker could not start ({self.end()}); a script that starts runs must do so under `if __name__ == "__main__":`, '
-                "and where memory is short, lower engine.workers"
+                "and where memory is short, lower the number of workers"
             ) from None
         if "error" in header:
             raise RuntimeError(f"a worker could not start: {header['error']}")

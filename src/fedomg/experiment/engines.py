@@ -3,11 +3,13 @@
 import os
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
 from fedomg.core.errors import UserError
+from fedomg.core.processes import Spawned
 from fedomg.data.federation import Federation
 from fedomg.engine.auto import AutoEngine
 from fedomg.engine.base import Engine
@@ -29,7 +31,7 @@ def open_engine(
     options, states = config.engine, ClientStates(config.engine.states * 2**20)
     rows = cohort_size(len(federation.clients), config.server.participation)
     workers = min(rows, share or cores() if options.workers == "auto" else options.workers)
-    start_pool = partial(_pool, config, federation, parameters, rows, workers, states, note)
+    start_pool = partial(open_pool, config, federation, parameters, rows, workers, states, note)
     if options.name == "flower":
         return _flower(config, federation, parameters, workers, states)
     if options.name == "pool" or (options.name == "auto" and options.workers != "auto" and workers > 1):
@@ -44,9 +46,18 @@ def open_engine(
     return AutoEngine(inline, start_pool, note)
 
 
-def _pool(config: Config, federation: Federation, parameters: int, rows: int, workers: int, states: ClientStates, note: Note) -> PoolEngine:
+def open_pool(
+    config: Config,
+    federation: Federation,
+    parameters: int,
+    rows: int,
+    workers: int,
+    states: ClientStates,
+    note: Note,
+    kind: type[BaseProcess] = Spawned,
+) -> PoolEngine:
     sizes = {client.id: len(client.train) + len(client.test) for client in federation.everyone}
-    return PoolEngine(blueprint(config, federation), parameters, rows, sizes, workers, states, note)
+    return PoolEngine(blueprint(config, federation), parameters, rows, sizes, workers, states, note, kind)
 
 
 def _flower(config: Config, federation: Federation, parameters: int, workers: int, states: ClientStates) -> Engine:

@@ -52,6 +52,10 @@ class Request:
     broadcasts: dict[int, Broadcast]
     states: dict[int, ClientState]
 
+    @property
+    def parameters(self) -> int:
+        return len(next(iter(self.broadcasts.values())).shared)
+
 
 def read_request(content: RecordDict) -> Request:
     arrays = content.array_records[_RECORD]

@@ -1,4 +1,4 @@
-"""The client end: a ClientApp that serves the clients of its node through the in-process engine."""
+"""The client end: a ClientApp that serves the clients of its node through an engine of its own."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch import Tensor
 from fedomg.core.errors import UserError
 from fedomg.core.imports import import_object, reason
 from fedomg.core.records import ClientState, Reply
-from fedomg.engine.base import Site
+from fedomg.engine.base import Engine, Site
 from fedomg.engine.flower.messages import Request, SiteOf, read_request, write_failure, write_replies
 from fedomg.engine.inline import InlineEngine
 from fedomg.engine.states import ClientStates
@@ -38,12 +38,15 @@ def answer(content: RecordDict, serve: Callable[[Request], RecordDict]) -> Recor
 
 def _serve(request: Request) -> RecordDict:
     """The states come with the message and go back where they have changed: whoever simulates keeps them in one place."""
-    return write_replies(*work(_site(request.site), request, request.states))
+    return write_replies(*work(in_process(_site(request.site), request), request, request.states))
 
 
-def work(site: Site, request: Request, states: Mapping[int, ClientState]) -> tuple[list[Reply], Tensor | None, dict[int, ClientState]]:
+def in_process(site: Site, request: Request) -> Engine:
+    return InlineEngine(site, request.parameters, ClientStates(), torch.device("cpu"))
+
+
+def work(engine: Engine, request: Request, states: Mapping[int, ClientState]) -> tuple[list[Reply], Tensor | None, dict[int, ClientState]]:
     """The replies of a node's clients, their updates, and those of their states that have changed."""
-    engine = InlineEngine(site, len(next(iter(request.broadcasts.values())).shared), ClientStates(), torch.device("cpu"))
     for client, state in states.items():
         engine.states.put(client, state)
     engine.states.changed()
