@@ -34,7 +34,7 @@ def measure(federation: Federation, model: str, rounds: int) -> dict[str, list[f
     out.mkdir()
     told = {"out": str(out), "model": model, "nodes": len(NODES), "rounds": rounds}
     run = federation.launch(HERE / "federation", told)
-    until(lambda: federation.status(run).startswith("finished"), f"the rounds of {model}", PATIENCE)
+    until(lambda: federation.over(run), f"the rounds of {model}", PATIENCE, pause=20)  # each look starts a process
     if not (out / "seconds.json").exists():
         raise FederationError(f"the rounds of {model} ended as {federation.status(run)}: {federation.log(run)}")
     found: dict[str, list[float]] = json.loads((out / "seconds.json").read_text(encoding="utf-8"))
