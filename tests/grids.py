@@ -28,6 +28,12 @@ class LocalGrid(Grid):
         self._replies: dict[str, Message] = {}
         self.contents: dict[str, bytes] = {}
 
+    def configure(self, settings: dict[str, Any], place: int | None = None) -> None:
+        """More for the configuration of a node, or of every node."""
+        for found, context in enumerate(self._contexts.values()):
+            if place in (None, found):
+                context.node_config.update(settings)
+
     def set_run(self, run: Any) -> None:
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ QUICK = "local.epochs=1 evaluate.global=never evaluate.target=never"
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     out = tmp_path_factory.mktemp("federation")
     with ExitStack() as stack:
-        opened = Federation(out, stack)
+        opened = Federation(out, stack, settings="workers=2")
         opened.start()
         yield opened
     until(lambda: not processes(out), "every process to end", 10)

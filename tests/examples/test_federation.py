@@ -9,9 +9,14 @@ import pytest
 pytest.importorskip("flwr")
 
 from tests.examples.conftest import PATIENCE, QUICK, processes, records, wait
+from tests.flower.machines import weights
+from tests.grids import LocalGrid
 
+from fedomg.experiment.config import load_config
+from fedomg.flower.client import client_app
+from fedomg.flower.server import Patience, serve
 from keys import write_node
-from run import OWNERS, Federation, FederationError, until
+from run import HERE, OWNERS, Federation, FederationError, until
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +31,22 @@ def test_fedavg_reaches_the_held_out_domain(federation: Federation) -> None:
     assert record["dropped"] == []
     assert [client["name"] for client in record["clients"].values()] == sorted(OWNERS[:3])
     assert record["bytes"]["up"] > 0
+
+
+def test_many_clients_share_the_workers_of_few_nodes(federation: Federation, tmp_path: Path) -> None:
+    """A hundred and twenty on three nodes, of two workers each: the bits of as many in one process after the other."""
+    sets = f"rounds=2 data.clients_per_domain=40 model.name=tiny_resnet {QUICK}"
+    out = federation.out / "many"
+    federation.finish(federation.submit("scaffold+omg", out, set=sets, deadline=300.0), out, PATIENCE)
+    grid = LocalGrid(client_app(), len(OWNERS))
+    for place, owner in enumerate(OWNERS):
+        grid.configure({"data-root": str(federation.out / "images" / owner), "state-dir": str(tmp_path / owner)}, place)
+    config = load_config(HERE / "experiment.toml", ["method=scaffold+omg", *sets.split()])
+    serve(grid, config, tmp_path / "here", Patience(len(OWNERS), 1, 300))
+    assert records(out)[-1]["cohort"] == list(range(120))
+    assert weights(out) == weights(tmp_path / "here")
+    for there, here in zip(records(out), records(tmp_path / "here"), strict=True):
+        assert {**there, "seconds": None} == {**here, "seconds": None}
 
 
 def test_nobody_else_is_let_in(federation: Federation) -> None:

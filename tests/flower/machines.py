@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 from PIL import Image
 from tests.grids import LocalGrid
 
@@ -38,15 +38,9 @@ class Machines(LocalGrid):
         self.lost: set[int] = set()
         self.folders = [root / f"node-{place}" for place in range(len(DOMAINS))]
         for place, folder in enumerate(self.folders):
-            config = {"data-root": str(folder / "images"), "state-dir": str(folder / "memory")}
-            self._contexts[100 + place] = Context(1, 100 + place, config, RecordDict(), {})  # type: ignore[arg-type]
+            self.configure({"data-root": str(folder / "images"), "state-dir": str(folder / "memory")}, place)
         for folder, domain in zip(self.folders, DOMAINS, strict=True):
             draw(folder / "images", domain)
-
-    def configure(self, **settings: Any) -> None:
-        """More for the configuration of every node."""
-        for context in self._contexts.values():
-            context.node_config.update(settings)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [reply for reply in super().pull_messages(message_ids) if reply.metadata.src_node_id not in self.lost]

@@ -39,10 +39,10 @@ def test_a_federation_computes_the_bits_of_one_machine_with_all_folders(method: 
 
 
 def test_workers_of_a_node_compute_the_same_bits(machines: Machines, tmp_path: Path) -> None:
-    """Three clients a node, with what they remember, and views beside training."""
-    config = configure("scaffold+omg", rounds=2, clients_per_domain=3)
+    """Eleven clients a node, with what they remember, and views beside training."""
+    config = configure("scaffold+omg", rounds=2, clients_per_domain=11)
     serve(machines, config, tmp_path / "alone", PATIENCE)
-    machines.configure(workers=2)
+    machines.configure({"workers": 2})
     started: list[list[int]] = []
     original = PoolEngine.__init__
 
@@ -57,12 +57,14 @@ def test_workers_of_a_node_compute_the_same_bits(machines: Machines, tmp_path: P
     assert not any(Path(f"/proc/{pid}").exists() for pids in started for pid in pids)
     assert weights(tmp_path / "shared") == weights(tmp_path / "alone")
     assert records(tmp_path / "shared") == records(tmp_path / "alone")
+    names = [client["name"] for client in records(tmp_path / "shared")[-1]["clients"].values()]
+    assert names == [f"{domain}-{number}" for domain in DOMAINS[:3] for number in range(1, 12)], "the tenth does not come before the second"
 
 
 @pytest.mark.parametrize("workers", [0, -2, 1.5, True, "many"])
 def test_a_number_of_workers_that_is_none_is_one_line(workers: object, machines: Machines, tmp_path: Path) -> None:
     told: list[str] = []
-    machines.configure(workers=workers)
+    machines.configure({"workers": workers})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedomg.flower.server.logger.warning", told.append)
         with pytest.raises(UserError, match="no node has said what it holds"):

@@ -1,5 +1,6 @@
 """Who holds what in a federation of machines: each node describes its clients, and the server numbers them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def numbered(federation: Federation, numbers: Mapping[str, int]) -> Federation:
 def together(found: Mapping[int, Holdings], target: str | None) -> tuple[Federation, dict[int, int]]:
     """What the server knows of a federation, without a single example, and which node each client is on.
 
-    Clients are numbered in the order of their names; the held-out target comes last.
+    Clients are numbered in the order of their names, noto-2 before noto-10; the held-out target comes last.
     """
     if not found:
         raise UserError("no node has said what it holds")
@@ -86,8 +87,9 @@ def together(found: Mapping[int, Holdings], target: str | None) -> tuple[Federat
     return Federation(dataset, tuple(clients), held_out), {number: node for number, (_, node) in enumerate(everyone)}
 
 
-def _place(held: tuple[Holder, int]) -> tuple[bool, str]:
-    return held[0].target, held[0].name
+def _place(held: tuple[Holder, int]) -> tuple[bool, list[str | int]]:
+    """Text and digits of a name in turn, so that names compare part by part."""
+    return held[0].target, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", held[0].name)]
 
 
 def _elsewhere(dataset: Dataset, number: int, holder: Holder) -> Client:
