@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -19,12 +20,13 @@ from fedomg.core import wire
 from fedomg.core.records import FIT, Reply
 from fedomg.engine.flower.arrivals import flaws, told
 from fedomg.engine.flower.messages import from_bytes, from_tensor, read_request, to_bytes, to_tensor
+from fedomg.engine.flower.node import QUERY
+from fedomg.flower import client
 from fedomg.flower.alarm import OutOfTimeError, at_most
 from fedomg.flower.server import serve
 from fedomg.local.trainer import Trainer
 
 Spoil = Callable[[ArrayRecord], object]
-MULTI_LINE = ValueError("a line\n\n  and another")
 
 
 def _rows(change: Callable[[torch.Tensor], torch.Tensor]) -> Spoil:
@@ -85,6 +87,7 @@ BROKEN: dict[str, tuple[Spoil, str]] = {
     "nothing": (lambda sent: sent.clear(), "its reply cannot be read: KeyError: "),
     "another client": (_of_client(client=0), "it has replied for the clients [0], not [1]"),
     "examples that are owed": (_of_client(samples=-12), "it says that it has -12 examples"),
+    "no examples": (_of_client(samples=0), "it says that it has 0 examples"),
     "examples that are none": (_of_client(samples="many"), "its reply cannot be read: ValueError: "),
     "infinite buffers": (_told(_infinite_buffers), 'running_var" is not finite'),
     "misshapen buffers": (_told(_misshapen_buffers), 'mean" is torch.float32 of the shape (1, 2), but torch.float32 of the shape ('),
@@ -106,7 +109,7 @@ class Spoiling(Machines):
         for message, identifier in zip(sent, identifiers, strict=True):
             if message.metadata.message_type == "query.exchange" and message.metadata.dst_node_id == 101:
                 request = read_request(message.content)
-                if request.phase == FIT and request.broadcasts[1].round == 2:
+                if request.phase == FIT and next(iter(request.broadcasts.values())).round == 2:
                     self._spoiled.add(identifier)
         return identifiers
 
@@ -119,10 +122,8 @@ class Spoiling(Machines):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_cannot_be_used_is_left_out_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_is_left_out_by_name(name: str, tmp_path: Path, log: list[str]) -> None:
     spoil, reason = BROKEN[name]
-    log: list[str] = []
-    monkeypatch.setattr("fedomg.flower.server.logger.warning", log.append)
     serve(Spoiling(tmp_path, spoil), configure("scaffold+omg"), tmp_path / "out", PATIENCE)
     assert [record["dropped"] for record in records(tmp_path / "out")] == [[], [], [1], []]
     (line,) = log
@@ -132,59 +133,75 @@ def test_what_cannot_be_used_is_left_out_by_name(name: str, tmp_path: Path, monk
     assert all(value is not None for value in records(tmp_path / "out")[-1]["server"].values() if not isinstance(value, dict))
 
 
-def test_the_round_is_then_the_one_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """States too: a reply that is not taken leaves none, as one whose training diverged."""
-    monkeypatch.setattr("fedomg.flower.server.logger.warning", lambda text: None)
-    serve(Spoiling(tmp_path / "spoiled", BROKEN["nan"][0]), configure("scaffold+omg"), tmp_path / "dropped", PATIENCE)
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the server's user is told."""
+    lines: list[str] = []
+    monkeypatch.setattr("fedomg.flower.server.logger", SimpleNamespace(warning=lines.append))
+    return lines
+
+
+def _patch_training(monkeypatch: pytest.MonkeyPatch, round: int, fault: Callable[[], object]) -> None:
+    """One client's training in one round."""
     original = Trainer.run
 
-    def raising(self: Trainer[Any], phase: str, visit: Any, *more: Any) -> Any:
-        if (visit.client.name, visit.broadcast.round) == ("ink", 2):
-            raise MULTI_LINE
+    def run(self: Trainer[Any], phase: str, visit: Any, *more: Any) -> Any:
+        if (visit.client.name, visit.broadcast.round) == ("ink", round):
+            fault()
         return original(self, phase, visit, *more)
 
-    monkeypatch.setattr(Trainer, "run", raising)
-    serve(Machines(tmp_path / "raising"), configure("scaffold+omg"), tmp_path / "raised", PATIENCE)
-    assert weights(tmp_path / "dropped") == weights(tmp_path / "raised")
-    assert records(tmp_path / "dropped")[3]["clients"] == records(tmp_path / "raised")[3]["clients"]
+    monkeypatch.setattr(Trainer, "run", run)
 
 
-def test_an_error_in_training_is_one_line_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-    original = Trainer.run
-
-    def raising(self: Trainer[Any], phase: str, visit: Any, *more: Any) -> Any:
-        if visit.client.name == "ink":
-            raise MULTI_LINE
-        return original(self, phase, visit, *more)
-
-    monkeypatch.setattr(Trainer, "run", raising)
-    monkeypatch.setattr("fedomg.flower.server.logger.warning", log.append)
-    serve(Machines(tmp_path), configure(rounds=1), tmp_path / "out", PATIENCE)
-    assert log == ["phase 'fit' of round 1 goes on without client 1 (ink): ValueError: a line and another"]
+def _raise() -> NoReturn:
+    raise ValueError("a line\n\n  and another")
 
 
-def test_a_reply_that_comes_too_late_is_no_reply_to_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its update nor the state that has come of it."""
-    log: list[str] = []
-    monkeypatch.setattr("fedomg.flower.server.logger.warning", log.append)
-    machines = Machines(tmp_path / "late")
+@pytest.mark.parametrize("fault", ["spoilt", "late"])
+def test_nothing_stays_of_a_reply_that_is_not_taken(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:
+    """Neither the update nor the state that has come of it: all is as if the client had raised."""
+    config = configure("scaffold+omg", rounds=4)
+    machines = Machines(tmp_path / "late") if fault == "late" else Spoiling(tmp_path / "spoilt", BROKEN["nan"][0])
+    with monkeypatch.context() as patch:
+        if fault == "late":
+            _patch_training(patch, 2, lambda: machines.lost.add(101))
+            _patch_views(patch, machines)
+        serve(machines, config, tmp_path / fault, replace(PATIENCE, deadline=2.0))
+    _patch_training(monkeypatch, 2, _raise)
+    serve(Machines(tmp_path / "raising"), config, tmp_path / "raised", PATIENCE)
+    assert [record["dropped"] for record in records(tmp_path / fault)] == [[], [], [1], [], []]
+    assert weights(tmp_path / fault) == weights(tmp_path / "raised")
+    assert records(tmp_path / fault) == records(tmp_path / "raised")
+    why = {"late": "no reply within 2 seconds", "spoilt": "its update is not finite"}[fault]
+    assert log == [f"phase 'fit' of round 2 goes on without client 1 (ink): {reason}" for reason in (why, "ValueError: a line and another")]
+
+
+def _patch_views(monkeypatch: pytest.MonkeyPatch, machines: Machines) -> None:
+    """With the views of a round its node is there again, and its late reply with it."""
     pushed = LocalGrid.push_messages
-    exchanges = 0
 
-    def counted(self: LocalGrid, messages: Iterable[Message]) -> list[str]:
-        nonlocal exchanges
+    def push(self: LocalGrid, messages: Iterable[Message]) -> list[str]:
         sent = list(messages)
-        exchanges += sent[0].metadata.message_type == "query.exchange"
-        machines.lost = {101} if exchanges in range(4, 7) else set()  # three messages a round; 101's of the second waits in the grid
+        if sent[0].metadata.message_type == QUERY and read_request(sent[0].content).phase != FIT:
+            machines.lost.clear()
         return pushed(self, sent)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalGrid, "push_messages", counted)
-        options = configure("scaffold+omg").table()
-        options["evaluate"] |= dict.fromkeys(("global", "target", "worst_group"), "never")
-        serve(machines, type(configure()).model_validate(options), tmp_path / "out", replace(PATIENCE, deadline=0.5))
-    assert log == ["phase 'fit' of round 2 goes on without client 1 (ink): no reply within 0.5 seconds"]
+    monkeypatch.setattr(LocalGrid, "push_messages", push)
+
+
+def test_one_client_of_a_node_is_left_out_and_its_others_are_not(tmp_path: Path, log: list[str]) -> None:
+    def spoil(sent: ArrayRecord) -> None:
+        rows = to_tensor(sent["rows"]).clone()
+        rows[1, 0] = torch.nan
+        sent["rows"] = from_tensor(rows)
+
+    machines = Spoiling(tmp_path, spoil)
+    serve(machines, configure(clients_per_domain=2), tmp_path / "out", PATIENCE)
+    found = records(tmp_path / "out")
+    assert [record["dropped"] for record in found] == [[], [], [3], []]
+    assert len(found[2]["clients"]) == 5
+    assert len(log) == 1
+    assert log[0].endswith(": its update is not finite")
 
 
 def test_replies_are_held_against_those_of_the_others() -> None:
@@ -236,16 +253,27 @@ def test_work_is_broken_off_when_its_time_is_over() -> None:
     time.sleep(0.2)
 
 
-def test_a_client_that_hangs_is_broken_off_and_takes_part_in_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-    original = Trainer.run
-
-    def hanging(self: Trainer[Any], phase: str, visit: Any, *more: Any) -> Any:
-        if (visit.client.name, visit.broadcast.round) == ("ink", 1):
-            time.sleep(60)
-        return original(self, phase, visit, *more)
-
-    monkeypatch.setattr(Trainer, "run", hanging)
-    monkeypatch.setattr("fedomg.flower.server.logger.warning", log.append)
-    serve(Machines(tmp_path), configure(rounds=2), tmp_path / "out", replace(PATIENCE, deadline=3))
+def test_a_client_that_hangs_is_broken_off_and_takes_part_in_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
+) -> None:
+    _patch_training(monkeypatch, 1, lambda: time.sleep(60))
+    serve(Machines(tmp_path), configure(rounds=2), tmp_path / "out", replace(PATIENCE, deadline=2.0))
     assert [record["dropped"] for record in records(tmp_path / "out")] == [[], [1], []]
+    assert log == ["phase 'fit' of round 1 goes on without client 1 (ink): its work has been broken off after 2 seconds"]
+
+
+@pytest.mark.parametrize("said", [{}, {"holders": [{"name": "ink"}]}, {"holders": 3, "shape": [], "classes": []}, "no idea"])
+def test_a_node_that_does_not_say_what_it_holds_is_left_out(
+    said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
+) -> None:
+    machines = Machines(tmp_path)
+    sound = client._census
+
+    def census(message: Message, context: Any) -> Message:
+        return Message(client.write_json(said), reply_to=message) if context.node_id == 101 else sound(message, context)
+
+    machines._app._registered_funcs["query.census"] = census
+    serve(machines, configure(rounds=1), tmp_path / "out", PATIENCE)
+    assert records(tmp_path / "out")[1]["cohort"] == [0, 1]
+    assert len(log) == 1
+    assert log[0].startswith("the run goes on without node 101: its reply cannot be read: ")

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_lost_state_is_reported_and_the_run_goes_on(machines: Machines, tmp_pa
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Memory, "load", forgetful)
-        patch.setattr("fedomg.flower.server.logger.warning", told.append)
+        patch.setattr("fedomg.flower.server.logger", SimpleNamespace(warning=told.append))
         serve(machines, configure("scaffold"), tmp_path / "out", PATIENCE)
     assert told == ["client 1 (ink) has lost what it remembered, and starts as one that takes part for the first time"]
     assert [record["dropped"] for record in records(tmp_path / "out")] == [[]] * 4
@@ -169,7 +170,7 @@ def test_a_node_that_fails_in_one_round_is_named_and_left_out(machines: Machines
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalGrid, "push_messages", pushed)
-        patch.setattr("fedomg.flower.server.logger.warning", told.append)
+        patch.setattr("fedomg.flower.server.logger", SimpleNamespace(warning=told.append))
         serve(machines, config, tmp_path / "out", PATIENCE)
     assert [record["dropped"] for record in records(tmp_path / "out")] == [[], [1], [], []]
     assert len(told) == 1
@@ -188,7 +189,7 @@ def test_a_node_that_is_silent_is_left_out_at_the_deadline(machines: Machines, t
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalGrid, "push_messages", pushed)
-        patch.setattr("fedomg.flower.server.logger.warning", told.append)
+        patch.setattr("fedomg.flower.server.logger", SimpleNamespace(warning=told.append))
         serve(machines, configure(rounds=1), tmp_path / "out", Patience(4, 0.5, 2))
     assert [record["dropped"] for record in records(tmp_path / "out")] == [[], [2]]
     assert told == ["phase 'fit' of round 1 goes on without client 2 (paint): no reply within 2 seconds"]
@@ -225,7 +226,7 @@ def test_nodes_that_do_not_fit_together_are_refused(machines: Machines, tmp_path
 def test_without_a_node_that_holds_the_target_there_is_no_run(machines: Machines, tmp_path: Path) -> None:
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedomg.flower.server.logger.warning", told.append)
+        patch.setattr("fedomg.flower.server.logger", SimpleNamespace(warning=told.append))
         shutil.rmtree(machines.folders[3] / "images")
         with pytest.raises(UserError, match='no node holds the target "target"'):
             serve(machines, configure(), tmp_path / "out", PATIENCE)

@@ -23,7 +23,7 @@ from fedomg.core.processes import copies_of_one
 from fedomg.data.federation import Federation
 from fedomg.engine.base import Engine
 from fedomg.engine.flower.messages import Request, from_bytes, to_bytes, write_failure, write_replies
-from fedomg.engine.flower.node import EXCHANGE, answer, in_process, work
+from fedomg.engine.flower.node import EXCHANGE, answer, in_process, logger, work
 from fedomg.engine.states import ClientStates
 from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.engines import open_pool
@@ -63,7 +63,9 @@ def _exchange(message: Message, context: Context) -> Message:
         with at_most(message.metadata.ttl):
             content = answer(message.content, lambda request: _serve(request, context))
     except OutOfTimeError:
-        content = write_failure(refused=f"its work has been broken off after {message.metadata.ttl:g} seconds")
+        text = f"its work has been broken off after {message.metadata.ttl:g} seconds"
+        logger.warning(text)
+        content = write_failure(refused=text)
     return Message(content, reply_to=message)
 
 

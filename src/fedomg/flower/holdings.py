@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from pydantic import NonNegativeInt, TypeAdapter
 
 from fedomg.core.errors import UserError
 from fedomg.data.catalogue import load_dataset
@@ -21,9 +22,9 @@ class Holder:
     """A client or the held-out target as its node describes it: no more than how many examples it has for what."""
 
     name: str
-    train: int
-    validation: int
-    test: int
+    train: NonNegativeInt
+    validation: NonNegativeInt
+    test: NonNegativeInt
     target: bool
 
 
@@ -34,6 +35,10 @@ class Holdings:
     holders: list[Holder]
     shape: list[int]
     classes: list[str]
+
+
+HOLDINGS = TypeAdapter(Holdings)
+"""Takes them from another machine's words."""
 
 
 def of_this_node(config: Config, root: Path) -> Federation:

@@ -14,9 +14,8 @@ from flwr.serverapp import Grid
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.core.imports import reason
 from fedomg.engine.base import Engine
-from fedomg.engine.flower.arrivals import FailedError, told
+from fedomg.engine.flower.arrivals import FailedError, reading
 from fedomg.engine.flower.engine import FlowerEngine
 from fedomg.engine.flower.messages import SiteOf
 from fedomg.engine.states import ClientStates
@@ -25,7 +24,7 @@ from fedomg.experiment.experiment import Experiment
 from fedomg.experiment.files import make_folder, write_atomically
 from fedomg.experiment.runner import Note, run
 from fedomg.flower.client import CENSUS, read_json, write_json
-from fedomg.flower.holdings import Holder, Holdings, together
+from fedomg.flower.holdings import HOLDINGS, Holdings, together
 
 RUN = "federation.json"
 logger = logging.getLogger("flwr")
@@ -97,15 +96,11 @@ def _census(grid: Grid, config: Config, nodes: list[int], deadline: float, note:
 
 
 def _holdings(reply: Message) -> Holdings:
-    if reply.has_error():
-        raise FailedError(told(reply.error))
-    try:
-        said: dict[str, Any] = read_json(reply.content)
+    with reading(reply) as content:
+        said = read_json(content)
         if "refused" in said:
             raise FailedError(said["refused"])
-        return Holdings([Holder(**holder) for holder in said["holders"]], said["shape"], said["classes"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FailedError(f"its reply cannot be read: {reason(error)}") from None
+        return HOLDINGS.validate_python(said)
 
 
 def _replies(grid: Grid, waiting: set[str], deadline: float) -> list[Message]:

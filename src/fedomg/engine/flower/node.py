@@ -1,5 +1,6 @@
 """The client end: a ClientApp that serves the clients of its node through an engine of its own."""
 
+import logging
 import traceback
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -20,6 +21,7 @@ from fedomg.engine.states import ClientStates
 EXCHANGE = "exchange"
 QUERY = f"query.{EXCHANGE}"
 """The type of every message; which phase it is stands inside."""
+logger = logging.getLogger("flwr")
 
 
 def exchange(message: Message, context: Context) -> Message:
@@ -27,12 +29,14 @@ def exchange(message: Message, context: Context) -> Message:
 
 
 def answer(content: RecordDict, serve: Callable[[Request], RecordDict]) -> RecordDict:
-    """Whatever goes wrong is told to the server, with the difference between what its user can mend and what not."""
+    """Whatever goes wrong is told to the server, with the difference between what its user can mend and what not, and stands in the log."""
     try:
         return serve(read_request(content))
     except UserError as error:
+        logger.warning("the server is told: %s", error)
         return write_failure(refused=str(error))
     except Exception as error:
+        logger.exception("the server is told: %s", reason(error))
         return write_failure(error=traceback.format_exc(), reason=reason(error))
 
 
