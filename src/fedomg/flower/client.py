@@ -23,7 +23,7 @@ from fedomg.core.processes import copies_of_one
 from fedomg.data.federation import Federation
 from fedomg.engine.base import Engine
 from fedomg.engine.flower.messages import Request, from_bytes, to_bytes, write_failure, write_replies
-from fedomg.engine.flower.node import EXCHANGE, answer, in_process, logger, work
+from fedomg.engine.flower.node import EXCHANGE, answer, in_process, work
 from fedomg.engine.states import ClientStates
 from fedomg.experiment.config import Config, make_config
 from fedomg.experiment.engines import open_pool
