@@ -114,7 +114,9 @@ class PoolEngine:
         if "refused" in header:
             raise UserError(header["refused"])
         if "error" in header:
-            raise RuntimeError(f"client {client} in phase {turn.phase!r}: {header['error']}")
+            error = RuntimeError(f"client {client} in phase {turn.phase!r}: {header['error']}")
+            error.add_note(header["traceback"])
+            raise error
         if header["changed"]:
             self.states.put(client, wire.part("state", tensors))
         row = turn.rows[client]

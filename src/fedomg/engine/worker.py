@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedomg.core import wire
 from fedomg.core.errors import UserError
-from fedomg.core.imports import import_object
+from fedomg.core.imports import import_object, reason
 from fedomg.core.params import Tensors, nbytes
 from fedomg.core.processes import Spawned, end, follow_the_parent, interrupts_kept_from_children, script_kept_from_children
 from fedomg.core.records import Broadcast
@@ -125,8 +125,8 @@ def _answer(site: Site, header: wire.Header, tensors: Tensors, board: Tensor, ma
         reply, after = site.handle(header["phase"], header["client"], broadcast, before, None if row is None else matrix[row])
     except UserError as error:
         return wire.encode({"refused": str(error)}, {})
-    except Exception:
-        return wire.encode({"error": traceback.format_exc()}, {})
+    except Exception as error:
+        return wire.encode({"error": reason(error), "traceback": traceback.format_exc()}, {})
     new = changed(before, after)
     answer, sent = wire.from_reply(reply)
     return wire.encode({**answer, "changed": new}, {**sent, **wire.grouped(state=after if new else {})})
