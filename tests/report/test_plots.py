@@ -92,6 +92,19 @@ def test_bars_by_target(runs: list[Run], drawn: list[Any]) -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["line", "noto"]
 
 
+def test_bars_have_a_panel_for_each_setting(write_run: WriteRun, drawn: list[Any]) -> None:
+    runs = [
+        read_run(write_run(f"{method}-{alpha}", method, None, settings=f"[data]\nalpha = {alpha}", start=alpha / 10, view="global"))
+        for alpha in (0.5, 0.1)
+        for method in ("fedavg", "fedrod")
+    ]
+    plots.bars(runs, Path(), columns_by=["data.alpha"], view="global")
+    first, second = drawn[0].axes
+    assert (first.get_title(), second.get_title()) == ("alpha 0.1", "alpha 0.5")
+    assert first.get_legend_handles_labels()[1] == ["fedavg", "fedrod"]
+    assert max(bar.get_height() for bar in second.patches) - max(bar.get_height() for bar in first.patches) == pytest.approx(4)
+
+
 def test_seconds_are_medians_after_the_warm_up(write_run: WriteRun, record: Callable[..., dict[str, Any]], drawn: list[Any]) -> None:
     times = [100.0, 100.0, 1.0, 2.0, 30.0]
     records = [record(i + 1, target=None) | {"seconds": {"train": time, "aggregate": 0.5}} for i, time in enumerate(times)]

@@ -62,8 +62,12 @@ def _accuracies(order: Order) -> list[Path]:
 
 
 def _accuracies_of(order: Order, of_the_paper: str | None, table: str = "table") -> list[Path]:
-    several = len({run.method for run in order.runs}) > 1
-    return _table(order, of_the_paper, table) + (plots.bars(order.runs, order.out, name=order.name) if several else [])
+    written = _table(order, of_the_paper, table)
+    if len({run.method for run in order.runs}) > 1:
+        layout = REFERENCES.get(order.item.name)
+        view, keys = (layout.view, (*layout.sections_by, *layout.columns_by)) if layout else (None, ())
+        written += plots.bars(order.runs, order.out, view=view, columns_by=keys, name=order.name)
+    return written
 
 
 def _curves(order: Order) -> list[Path]:

@@ -111,27 +111,46 @@ def _swept(axes: "Axes", runs: Sequence[Run], key: str, view: str, rule: Rule, s
     axes.minorticks_off()
 
 
-def bars(runs: Sequence[Run], out: Path, *, view: str | None = None, rule: Rule = "selected", name: str = "bars") -> list[Path]:
-    """Accuracy of each method on each target, or each data set where none is held out; whiskers of one standard deviation."""
-    named = _some(name_variants(runs))
+def bars(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    view: str | None = None,
+    rule: Rule = "selected",
+    columns_by: Sequence[str] = (),
+    name: str = "bars",
+) -> list[Path]:
+    """Accuracy of each method on each target, or each data set where none is held out; whiskers of one standard deviation.
+
+    There is a panel for each value of `columns_by`.
+    """
+    named = _some(name_variants(runs, columns_by))
     view = view or _usual_view(named)
-    scopes = _scopes(named, ())
+    settings = _settings(named, columns_by)
     methods = list(_by_method(named))
+    widest = max(len(_scopes(there, ())) for there in settings.values())
     with styled():
-        figure, (axes,) = panels(1, size=(min(12.0, 1.6 + 0.28 * len(scopes) * (len(methods) + 1)), 2.6))
-        styles = looks(methods)
-        for position, method in enumerate(methods):
-            found = [_over_seeds([run for run in there if run.method == method], view, rule) for there in scopes.values()]
-            places = [place + (position - (len(methods) - 1) / 2) * 0.8 / len(methods) for place, one in enumerate(found) if one]
-            means = [100 * one.mean for one in found if one]
-            errors = [100 * (one.std or 0.0) for one in found if one]
-            whisker = {"elinewidth": 0.8, "ecolor": "#333333"}
-            axes.bar(places, means, 0.74 / len(methods), yerr=errors, label=method, color=styles[method].bar(), error_kw=whisker)
-        axes.set_xticks(range(len(scopes)), list(scopes))
-        axes.grid(axis="x", visible=False)
-        axes.set_ylabel(f"{_view_name(view, named)}: accuracy (%)")
-        legend(figure, [axes])
+        size = (min(12.0, 1.6 + 0.28 * widest * (len(methods) + 1)), 2.2 if len(settings) > 1 else 2.6)
+        figure, axes = panels(len(settings), columns=1, size=size, sharey=True)
+        for one, (setting, there) in zip(axes, settings.items(), strict=True):
+            _bars_of(one, there, methods, view, rule)
+            one.set_title(setting)
+        figure.supylabel(f"{_view_name(view, named)}: accuracy (%)", fontsize="medium")
+        legend(figure, axes)
         return save(figure, out, name)
+
+
+def _bars_of(axes: "Axes", runs: Sequence[Run], methods: Sequence[str], view: str, rule: Rule) -> None:
+    styles, scopes = looks(methods), _scopes(runs, ())
+    for position, method in enumerate(methods):
+        found = [_over_seeds([run for run in there if run.method == method], view, rule) for there in scopes.values()]
+        places = [place + (position - (len(methods) - 1) / 2) * 0.8 / len(methods) for place, one in enumerate(found) if one]
+        means = [100 * one.mean for one in found if one]
+        errors = [100 * (one.std or 0.0) for one in found if one]
+        whisker = {"elinewidth": 0.8, "ecolor": "#333333"}
+        axes.bar(places, means, 0.74 / len(methods), yerr=errors, label=method, color=styles[method].bar(), error_kw=whisker)
+    axes.set_xticks(range(len(scopes)), list(scopes))
+    axes.grid(axis="x", visible=False)
 
 
 def seconds(runs: Sequence[Run], out: Path, *, rounds: int = 800, warmup: int = 2, name: str = "seconds") -> list[Path]:
@@ -336,6 +355,17 @@ def _over_seeds(runs: Sequence[Run], view: str, rule: Rule) -> Spread | None:
         if value is not None:
             seeds.setdefault(run.seed, {})[run.target] = value
     return spread(fmean(found.values()) for found in seeds.values() if found.keys() == targets)
+
+
+def _settings(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, list[Run]]:
+    """The runs by the values of these keys, in their order; the title says where they differ."""
+    values = {run.settings(keys) for run in runs}
+    shown = [at for at in range(len(keys)) if len({value[at] for value in values}) > 1]
+    found: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: [str(value) for value in run.settings(keys)]):
+        title = ", ".join(f"{keys[at].rpartition('.')[2]} {run.settings(keys)[at]}" for at in shown)
+        found.setdefault(title, []).append(run)
+    return found
 
 
 def _scopes(runs: Sequence[Run], columns_by: Sequence[str]) -> dict[str, list[Run]]:
