@@ -26,6 +26,7 @@ from fedomg.flower.alarm import OutOfTimeError, at_most
 from fedomg.flower.server import serve
 from fedomg.local.trainer import Trainer
 
+DOCUMENTS = Path(__file__).parents[2] / "docs"
 Spoil = Callable[[ArrayRecord], object]
 
 
@@ -233,6 +234,15 @@ def test_replies_are_held_against_those_of_the_others() -> None:
 )
 def test_what_flower_reports_is_one_line(error: Error, line: str) -> None:
     assert told(error) == line
+
+
+def test_the_documents_quote_it() -> None:
+    for page, lines in {
+        "deployment.md": [told(Error(5)), told(Error(8)), told(Error(2, "<class 'RuntimeError'>:<'the app's own\nfault'>"))],
+        "flower.md": [told(Error(3)), told(Error(5)), told(Error(8))],
+    }.items():
+        text = (DOCUMENTS / page).read_text(encoding="utf-8")
+        assert all(f"`{line}`" in text for line in lines)
 
 
 def _sleep_at_most(seconds: float) -> None:
