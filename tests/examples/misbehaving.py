@@ -40,7 +40,7 @@ def exchange(message: Message, context: Context) -> Message:
         Trainer.run = IN_TRAINING[fault]  # type: ignore[method-assign]
     reply = sound(message, context)
     if fault == "comes late":
-        time.sleep(message.metadata.ttl)
+        time.sleep(message.metadata.created_at + message.metadata.ttl + 1 - time.time())
     if fault in OF_THE_UPDATE:
         arrays = reply.content.array_records["fedomg"]
         OF_THE_UPDATE[fault](arrays, arrays["rows"].numpy())

@@ -23,7 +23,7 @@ def train(message: Message, context: Context) -> Message:
     loss.backward()
     optimizer.step()
     metrics: dict[str, Any] = {"train_loss": loss.item(), "num-examples": len(inputs)}
-    arrays = _spoilt(ArrayRecord(model.state_dict()), _fault(message, context), message.metadata.ttl)
+    arrays = _spoilt(ArrayRecord(model.state_dict()), _fault(message, context), message.metadata.created_at + message.metadata.ttl)
     return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)}), reply_to=message)
 
 
@@ -33,12 +33,12 @@ def _fault(message: Message, context: Context) -> str | None:
     return planned.get(str(message.content.config_records["config"]["server-round"]))
 
 
-def _spoilt(arrays: ArrayRecord, fault: str | None, seconds: float) -> ArrayRecord:
+def _spoilt(arrays: ArrayRecord, fault: str | None, deadline: float) -> ArrayRecord:
     whole = arrays["weight"]
     if fault == "raises":
         raise RuntimeError("the app's own\nfault")
     if fault == "comes late":
-        time.sleep(seconds)
+        time.sleep(deadline + 1 - time.time())
     if fault == "is not finite":
         arrays["weight"] = Array(whole.numpy() * float("nan"))
     if fault == "is misshapen":
