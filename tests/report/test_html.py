@@ -10,6 +10,7 @@ import pytest
 
 from fedomg.core.errors import UserError
 from fedomg.experiment.select import read_run
+from fedomg.report.drawing import PALETTE, looks
 from fedomg.report.html import summarise, write_report
 
 WriteRun = Callable[..., Path]
@@ -45,6 +46,13 @@ class TestPage:
         page = report(runs, tmp_path / "report.html", title="Two methods", baselines={"largest class": {"target": 0.21}})
         expected = summarise([read_run(folder) for folder in runs], "Two methods", {"largest class": {"target": 0.21}})
         assert embedded(page) == json.loads(json.dumps(expected))
+
+    def test_methods_look_as_in_the_plots(self, runs: list[Path], tmp_path: Path) -> None:
+        page = report(runs, tmp_path / "report.html")
+        light, dark = ([found.lower() for found in re.findall(r"--c\d: (#\w{6})", line)] for line in page.splitlines() if "--c0:" in line)
+        assert [light[place] for place in (0, 1, 2, 3, 4, 5, 7)] == [PALETTE[place] for place in (0, 1, 2, 3, 4, 5, 7)]
+        assert len(dark) == len(PALETTE)
+        assert embedded(page)["looks"] == {name: list(look.places()) for name, look in looks(["fedavg", "fedavg+omg"]).items()}
 
     def test_pairs_are_averaged_over_rounds(self, runs: list[Path], tmp_path: Path) -> None:
         pairs = embedded(report(runs, tmp_path / "report.html"))["runs"][0]["pairs"]

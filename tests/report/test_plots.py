@@ -92,6 +92,15 @@ def test_bars_by_target(runs: list[Run], drawn: list[Any]) -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["line", "noto"]
 
 
+def test_a_long_legend_leaves_the_panels_their_size(write_run: WriteRun, tmp_path: Path) -> None:
+    heights = []
+    for count in (2, 40):
+        runs = [read_run(write_run(f"run{count}-{at}", f"a method with a long name, {at}")) for at in range(count)]
+        _, _, png = plots.curves(runs, tmp_path, view="target", name=f"curves{count}")
+        heights.append(int.from_bytes(png.read_bytes()[20:24], "big"))
+    assert heights[1] > heights[0] + 38 * 0.15 * drawing.STYLE["savefig.dpi"]
+
+
 def test_bars_have_a_panel_for_each_setting(write_run: WriteRun, drawn: list[Any]) -> None:
     runs = [
         read_run(write_run(f"{method}-{alpha}", method, None, settings=f"[data]\nalpha = {alpha}", start=alpha / 10, view="global"))

@@ -23,6 +23,9 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 PANEL = (3.2, 2.4)
 """Inches of one panel: two fill the width of a page."""
 
+LETTER, LINE = 0.065, 0.17
+"""Inches of a letter and a line of a legend."""
+
 STYLE: Mapping[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -70,6 +73,10 @@ class Look:
         """Without the rule paler, half way to white."""
         channels = (int(self.colour[at : at + 2], 16) for at in (1, 3, 5))
         return "#" + "".join(f"{(channel + 255) // 2:02x}" for channel in channels) if self.hollow else self.colour
+
+    def places(self) -> tuple[int, int]:
+        """In the palette, and in the dashes."""
+        return PALETTE.index(self.colour), DASHES.index(self.dashes)
 
     def line(self) -> dict[str, Any]:
         return {
@@ -123,7 +130,7 @@ def panels(count: int, columns: int = 4, size: tuple[float, float] = PANEL, **ke
 
     columns = min(count, columns)
     rows = -(-count // columns)
-    figure = Figure(figsize=(max(size[0] * columns, 4.2), size[1] * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(max(size[0] * columns, 4.2), size[1] * rows + 0.2), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False, **keys).flat)
     for unused in axes[count:]:
         unused.remove()
@@ -131,10 +138,12 @@ def panels(count: int, columns: int = 4, size: tuple[float, float] = PANEL, **ke
 
 
 def legend(figure: "Figure", axes: "Sequence[Axes]", **keys: Any) -> None:
-    """One legend for all panels below them, each name once."""
+    """One legend for all panels below them, each name once. The figure grows by what it takes."""
     handles = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
     if handles:
-        columns = min(len(handles), max(2, int(figure.get_figwidth() / 1.5)))
+        width, height = figure.get_size_inches()
+        columns = min(len(handles), max(1, int(width / (0.5 + LETTER * max(map(len, handles))))))
+        figure.set_size_inches(width, height + LINE * -(-len(handles) // columns))
         figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, **keys)
 
 

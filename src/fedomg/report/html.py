@@ -37,6 +37,7 @@ from fedomg.experiment.select import (
     value_by_rule,
     view_value,
 )
+from fedomg.report.drawing import looks
 from fedomg.report.paired import Comparison
 from fedomg.report.tables import comparisons
 
@@ -87,12 +88,14 @@ def _asset(name: str) -> str:
 def summarise(runs: Sequence[Run], title: str = DEFAULT_TITLE, baselines: Baselines | None = None) -> dict[str, Any]:
     """All that the page shows, as plain JSON values."""
     runs = name_variants(runs)
+    methods = list(dict.fromkeys(run.method for run in runs))
     views = [view for view in VIEWS if any(_evaluated(run, view) for run in runs)]
     scopes = list(dict.fromkeys(run.scope for run in runs))
     return {
         "title": title,
         "scopes": [{"dataset": dataset, "target": target} for dataset, target in scopes],
-        "methods": list(dict.fromkeys(run.method for run in runs)),
+        "methods": methods,
+        "looks": {method: look.places() for method, look in looks(methods).items()},
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
         "views": views,
         "summary": {rule: [_summary_row(row, scopes) for row in summary(runs, rule)] for rule in RULES},

@@ -115,22 +115,8 @@ function shorten(text, width) {
 
 // --------------------------------------------------------------------------------------------------------- what is shown
 
-const methodStyles = new Map();
-(() => {
-  // With few methods each has its colour; with many, a method and what is built on it ("x" and "x+omg") share one and differ in dashes.
-  const share = data.methods.length > COLOURS;
-  const families = [...new Set(data.methods.map((method) => (share ? method.split(/\+| \(/)[0] : method)))];
-  const members = new Map();
-  for (const method of data.methods) {
-    const family = share ? method.split(/\+| \(/)[0] : method;
-    const rank = members.get(family) || 0;
-    members.set(family, rank + 1);
-    const index = families.indexOf(family);
-    const plainFirst = share && rank < 2 ? 1 - rank : rank; // the plain method dashed, its extension solid
-    const dash = share ? plainFirst + 2 * Math.floor(index / COLOURS) : 0;
-    methodStyles.set(method, { color: `var(--c${index % COLOURS})`, dash: DASHES[dash % DASHES.length] });
-  }
-})();
+// As in the plots: places in their palette and in their dashes.
+const methodStyles = new Map(Object.entries(data.looks).map(([method, [colour, dash]]) => [method, { color: `var(--c${colour})`, dash: DASHES[dash] }]));
 
 /** A method's name that wraps before "+omg" or its settings rather than inside a word. */
 const breakable = (name) => name.split(/(?=[+(])/).flatMap((part) => [el("wbr"), part]);
