@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedomg.core.params import FlatModel, Group
+from fedomg.core.params import FlatModel, Group, is_finite
 
 
 def _net() -> nn.Sequential:
@@ -63,3 +63,18 @@ def test_other_types_are_refused_by_name() -> None:
 def test_batchnorm_is_noticed() -> None:
     assert FlatModel(_net(), lambda name: Group.SHARED).has_batchnorm
     assert not FlatModel(nn.Linear(2, 2), lambda name: Group.SHARED).has_batchnorm
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 1, 99])
+def test_one_value_that_is_not_finite_is_found(dtype: torch.dtype, value: float, place: int) -> None:
+    tensor = torch.linspace(-3, 3, 100, dtype=dtype).reshape(4, 25)
+    assert is_finite(tensor)
+    tensor.view(-1)[place] = value
+    assert not is_finite(tensor)
+    assert not is_finite(tensor.t())
+
+
+def test_integers_and_nothing_are_finite() -> None:
+    assert all(is_finite(tensor) for tensor in (torch.tensor(3), torch.tensor([True]), torch.empty(0), torch.tensor(2.0)))

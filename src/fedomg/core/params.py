@@ -27,6 +27,13 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is. NaN is both the least and the greatest of values, and the two are found in one pass without a copy."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())
+
+
 def clone(tensors: Mapping[str, Tensor]) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedomg import methods
 from fedomg.core.errors import UserError
-from fedomg.core.params import FlatModel, Tensors
+from fedomg.core.params import FlatModel, Tensors, is_finite
 from fedomg.core.records import Broadcast, Reply
 from fedomg.data.deal import deal
 from fedomg.data.federation import Federation, pooled
@@ -232,9 +232,7 @@ class _Fitted:
 
 def _finite(replies: list[Reply], rows: Tensor | None) -> _Fitted:
     """Leaves out every client that sent anything that is not finite."""
-    sound = [
-        reply.usable and all(value.isfinite().all() for value in (*reply.buffers.values(), *reply.extras.values())) for reply in replies
-    ]
+    sound = [reply.usable and all(is_finite(value) for value in (*reply.buffers.values(), *reply.extras.values())) for reply in replies]
     if rows is None:
         return _Fitted([reply for reply, fine in zip(replies, sound, strict=True) if fine], torch.empty(0, 0), torch.empty(0, 0))
     gram = gram_matrix(rows)

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from torch import Tensor
 
 from fedomg.core.imports import reason
+from fedomg.core.params import is_finite
 
 
 class UnusableReplyError(Exception):
@@ -69,7 +70,7 @@ class Format:
             raise UnusableReplyError(f'its array "{name}" has the shape {tuple(found.shape)}, not {tuple(expected.shape)}')
         if found.is_floating_point() != expected.is_floating_point():
             raise UnusableReplyError(f'its array "{name}" is {found.dtype}, not {expected.dtype}')
-        if found.is_floating_point() and not bool(found.isfinite().all()):
+        if not is_finite(found):
             raise UnusableReplyError(f'its array "{name}" is not finite')
         return found
 

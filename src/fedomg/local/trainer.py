@@ -6,7 +6,7 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedomg.core.params import Group, Tensors, clone
+from fedomg.core.params import Group, Tensors, clone, is_finite
 from fedomg.core.records import FIT, ClientState, Reply
 from fedomg.local.loop import Progress, Stage, Visit, train
 from fedomg.local.options import LocalOptions
@@ -79,7 +79,7 @@ class Trainer(Generic[OptionsT]):
             state[PERSONAL] = model.values[Group.PERSONAL].clone()
         if buffers == "local":
             state |= {BUFFER + name: value for name, value in measured.items()}
-        usable = all(bool(value.isfinite().all()) for value in (update, *measured.values(), *extras.values(), *state.values()))
+        usable = all(is_finite(value) for value in (update, *measured.values(), *extras.values(), *state.values()))
         reply = Reply(
             client=visit.client.id,
             samples=len(visit.client.train),
@@ -93,7 +93,7 @@ class Trainer(Generic[OptionsT]):
         return reply, state if usable else visit.state  # a round that diverged leaves no trace in the client either
 
     def _told(self, extras: Tensors, visit: Visit) -> Reply:
-        usable = all(bool(value.isfinite().all()) for value in extras.values())
+        usable = all(is_finite(value) for value in extras.values())
         return Reply(visit.client.id, samples=len(visit.client.train), extras=extras, usable=usable)
 
     def fit(self, visit: Visit) -> tuple[Progress, ClientState]:

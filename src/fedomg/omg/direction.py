@@ -252,8 +252,8 @@ class _Layout:
         matrix = torch.empty(len(client_states), self.size, dtype=self.dtype, device=self.device)
         for row, state in zip(matrix, client_states, strict=True):
             for name, place in self.places.items():
-                row[place] = state[name].detach().reshape(-1)
-                row[place] -= self.state[name].reshape(-1).to(self.device)
+                trained, old = (found[name].detach().reshape(-1).to(self.device, self.dtype) for found in (state, self.state))
+                torch.sub(trained, old, out=row[place])
         return matrix
 
     def buffers_finite(self, state: Mapping[str, Tensor]) -> bool:

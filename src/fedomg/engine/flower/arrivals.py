@@ -13,7 +13,7 @@ from torch import Tensor
 from fedomg.core import wire
 from fedomg.core.errors import UserError
 from fedomg.core.imports import reason
-from fedomg.core.params import Tensors
+from fedomg.core.params import Tensors, is_finite
 from fedomg.core.records import ClientState, Reply
 from fedomg.engine.flower.messages import read_replies
 from fedomg.engine.turn import Turn
@@ -127,10 +127,10 @@ def _flaw(reply: Reply) -> str | None:
         return "its training has not stayed finite"
     if reply.samples < (0 if reply.update is None else 1):
         return f"it says that it has {reply.samples} examples"
-    if reply.update is not None and not reply.update.isfinite().all():
+    if reply.update is not None and not is_finite(reply.update):
         return "its update is not finite"
     for name, tensor in _beside(reply):
-        if not tensor.isfinite().all():
+        if not is_finite(tensor):
             return f'its "{name}" is not finite'
     return None
 
