@@ -1,6 +1,6 @@
 # make demo   train FedAvg and FedOMG on the embedded data set and compare them on an unseen style
 # make test   lint, types and tests
-# make slow   tests that start a federation of processes: some minutes
+# make slow   tests of federations of processes, and their faults: five minutes or more
 # Each makes .venv and installs what it needs; a second run installs nothing.
 
 PYTHON ?= python3

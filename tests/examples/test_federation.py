@@ -16,26 +16,14 @@ from fedomg.experiment.config import load_config
 from fedomg.flower.client import client_app
 from fedomg.flower.server import Patience, serve
 from keys import write_node
-from run import HERE, OWNERS, Federation, FederationError, until
+from run import HERE, OWNERS, Federation, FederationError
 
 pytestmark = pytest.mark.slow
 
 
-def test_fedavg_reaches_the_held_out_domain(federation: Federation) -> None:
-    out = federation.out / "fedavg"
-    result = federation.finish(federation.submit("fedavg", out, set="rounds=1 local.epochs=1"), out, PATIENCE)
-    assert result["method"] == "fedavg"
-    assert 0 <= result["final"]["target"] <= 1
-    (_, record) = records(out)
-    assert record["cohort"] == [0, 1, 2]
-    assert record["dropped"] == []
-    assert [client["name"] for client in record["clients"].values()] == sorted(OWNERS[:3])
-    assert record["bytes"]["up"] > 0
-
-
 def test_many_clients_share_the_workers_of_few_nodes(federation: Federation, tmp_path: Path) -> None:
     """A hundred and twenty on three nodes, of two workers each: the bits of as many in one process after the other."""
-    sets = f"rounds=2 data.clients_per_domain=40 model.name=tiny_resnet {QUICK}"
+    sets = f"rounds=2 local.momentum=0 data.clients_per_domain=40 model.name=tiny_resnet {QUICK}"
     out = federation.out / "many"
     federation.finish(federation.submit("scaffold+omg", out, set=sets, deadline=300.0), out, PATIENCE)
     grid = LocalGrid(client_app(), len(OWNERS))
@@ -66,7 +54,7 @@ def test_nobody_else_is_let_in(federation: Federation) -> None:
 
 def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federation: Federation) -> None:
     out = federation.out / "killed"
-    run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=45.0)
+    run = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=30.0)
     victim = sorted(OWNERS[:3]).index("openmoji")
     wait(federation, run, lambda: len(records(out)) > 1)
     os.killpg(federation.nodes["openmoji"].pid, signal.SIGKILL)
@@ -86,9 +74,8 @@ def test_a_node_that_is_killed_is_missed_and_comes_back_with_its_memory(federati
 
     (server,) = [pid for pid in processes(federation.out) if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(server, signal.SIGKILL)
-    until(lambda: federation.over(run), "the ServerApp's death to be noticed", PATIENCE)
     before = records(out)
-    again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=45.0, resume=True)
+    again = federation.submit("fedrod+omg", out, set=f"rounds=1000 {QUICK}", deadline=30.0, resume=True)
     wait(federation, again, lambda: len(records(out)) > len(before))
     assert records(out)[: len(before) - 1] == before[:-1]
     assert "has lost what it remembered" not in federation.log(again)

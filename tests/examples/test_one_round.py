@@ -28,5 +28,7 @@ def test_fedomg_reaches_the_held_out_domain_though_a_client_fails(tmp_path: Path
     assert [client["name"] for client in record["clients"].values()] == ["noto", "openmoji"]
     assert sum(client["omg_weight"] for client in record["clients"].values()) == pytest.approx(1)
     assert record["dropped"] == [2]
+    assert record["bytes"]["up"] > 0
+    assert record["views"]["target"]["n"] > 0
     assert "phase 'fit' of round 1 goes on without client 2 (twemoji): its ClientApp has raised RuntimeError: the app's own fault" in log
     until(lambda: not processes(tmp_path), "every process to end", 10)
