@@ -87,7 +87,7 @@ def test_an_experiment_file_runs_in_the_simulation_and_leaves_no_process(tmp_pat
     assert _all_gone(f"FEDOMG_TEST={tmp_path}".encode())
 
 
-def _all_gone(mark: bytes, seconds: float = 10.0) -> bool:
+def _all_gone(mark: bytes, seconds: float = 30.0) -> bool:
     """Whether no process with this in its environment is left."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -25,7 +25,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         opened = Federation(out, stack, settings="workers=2")
         opened.start()
         yield opened
-    until(lambda: not processes(out), "every process to end", 10)
+    until(lambda: not processes(out), "every process to end", 30)
 
 
 def processes(out: Path) -> list[int]:

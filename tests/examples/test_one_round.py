@@ -31,4 +31,4 @@ def test_fedomg_reaches_the_held_out_domain_though_a_client_fails(tmp_path: Path
     assert record["bytes"]["up"] > 0
     assert record["views"]["target"]["n"] > 0
     assert "phase 'fit' of round 1 goes on without client 2 (twemoji): its ClientApp has raised RuntimeError: the app's own fault" in log
-    until(lambda: not processes(tmp_path), "every process to end", 10)
+    until(lambda: not processes(tmp_path), "every process to end", 30)
