@@ -13,13 +13,14 @@ from fedomg.paper.reproduce import has_runs, missing_data, weights_place
 from fedomg.report.console import console
 
 CORES = 2
-MILLISECONDS = {"linear": 0.01, "mlp": 0.03, "cnn": 0.7, "tiny_resnet": 0.5, "mobilenet_v2": 100.0, "resnet18": 140.0, "resnet50": 350.0}
-"""To train on one example, on one core; pictures for the last three have 224 pixels a side."""
+MILLISECONDS = {"linear": 0.01, "mlp": 0.03, "cnn": 0.7, "tiny_resnet": 0.5}
+PICTURES, SIDE = {"mobilenet_v2": 100.0, "resnet18": 140.0, "resnet50": 350.0}, 224
+"""To train on one example, on one core, and for the larger models on one picture with sides of so many pixels."""
 HEAD = 0.03
 DEARER = {"fedsam": 2.0, "mofedsam": 2.0, "fediir": 2.0, "fedsr": 4.0, "peravg": 1.5, "stablefdg": 3.0}
 """Methods whose step takes more than that of fedavg."""
 PASSES = {"fedpac": 2.0, "fedas": 2.0}
-"""Methods that pass over all data of a client beside their steps, and how often a round."""
+"""Methods that pass forwards over all data of a client beside their steps, and how often a round."""
 RUN, ROUND = 1.0, 0.03
 """Seconds that every run and round take."""
 
@@ -66,12 +67,19 @@ def seconds(config: Config) -> float:
     if config.local.steps is not None:
         trained = (config.data.clients or 3) * config.server.participation * config.local.steps * config.local.batch_size
     base = config.method.partition("+")[0]
-    trained = trained * DEARER.get(base, 1.0) + held * PASSES.get(base, 0.0)
+    trained = trained * DEARER.get(base, 1.0) + held * PASSES.get(base, 0.0) / 3
     tested = examples / 4 if config.target else examples * (config.data.test or 0.1)
-    every = 1 if config.target else config.evaluate.global_
+    every = config.evaluate.target if config.target else config.evaluate.global_
     evaluations = config.rounds / every if isinstance(every, int) else 1
-    cost = HEAD if config.model.frozen_backbone else MILLISECONDS.get(config.model.name, 1.0)
+    cost = HEAD if config.model.frozen_backbone else _example(config)
     return RUN + config.rounds * ROUND + (config.rounds * trained + evaluations * tested / 3) * cost / 1000
+
+
+def _example(config: Config) -> float:
+    """Milliseconds to train a whole model on one example."""
+    if full := PICTURES.get(config.model.name):
+        return full * ((config.data.size or SIDE) / SIDE) ** 2
+    return MILLISECONDS.get(config.model.name, 1.0)
 
 
 @cache
