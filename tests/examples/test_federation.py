@@ -25,11 +25,11 @@ def test_many_clients_share_the_workers_of_few_nodes(federation: Federation, tmp
     """A hundred and twenty on three nodes, of two workers each: the bits of as many in one process after the other."""
     sets = f"rounds=2 local.momentum=0 data.clients_per_domain=40 model.name=tiny_resnet {QUICK}"
     out = federation.out / "many"
-    federation.finish(federation.submit("scaffold+omg", out, set=sets, deadline=300.0), out, PATIENCE)
+    federation.finish(federation.submit("fedrod+omg", out, set=sets, deadline=300.0), out, PATIENCE)
     grid = LocalGrid(client_app(), len(OWNERS))
     for place, owner in enumerate(OWNERS):
         grid.configure({"data-root": str(federation.out / "images" / owner), "state-dir": str(tmp_path / owner)}, place)
-    config = load_config(HERE / "experiment.toml", ["method=scaffold+omg", *sets.split()])
+    config = load_config(HERE / "experiment.toml", ["method=fedrod+omg", *sets.split()])
     serve(grid, config, tmp_path / "here", Patience(len(OWNERS), 1, 300))
     assert records(out)[-1]["cohort"] == list(range(120))
     assert weights(out) == weights(tmp_path / "here")
