@@ -1,6 +1,6 @@
 """A federation on this machine: a SuperLink, four SuperNodes with images of their own, TLS and node authentication; FedAvg, then FedOMG.
 
-    python examples/federation/run.py [--out runs/federation] [--method fedavg --method fedomg] [--patience 900]
+    python examples/federation/run.py [--out runs/federation] [--method fedavg --method fedomg] [--set "rounds=5 local.lr=0.02"]
 
 Three nodes hold the drawings of one hand each and train; the fourth holds a style that nobody trains on, and tests on pictures that nobody
 has trained on in any style. The SuperLink holds no image at all. Every process that is started is ended, whatever happens.
@@ -205,18 +205,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/federation"))
     parser.add_argument("--method", action="append", help="by default fedavg and fedomg")
+    parser.add_argument("--set", default="", help="more keys of the experiment: data.clients_per_domain=40 makes many clients of an owner")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the work of a node's clients")
     parser.add_argument("--patience", type=float, default=900.0, help="the most seconds for a run")
     asked = parser.parse_args()
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        federation = Federation(out, stack)
+        federation = Federation(out, stack, settings=f"workers={asked.workers}")
         federation.start()
         print(f"SuperLink on {HOST}:{federation.port}, {len(federation.nodes)} SuperNodes; logs in {out}")
         for method in asked.method or ["fedavg", "fedomg"]:
             folder = out / method
-            result = federation.finish(federation.submit(method, folder), folder, asked.patience)
-            print(f"{method:8} {result['final']['target']:6.1%} on the held-out style, {result['seconds']:.0f} s")
+            result = federation.finish(federation.submit(method, folder, set=asked.set, deadline=asked.patience), folder, asked.patience)
+            answered = result["final"].get("target")
+            print(
+                f"{method:8}",
+                "" if answered is None else f"{answered:6.1%} on the held-out style,",
+                f"{result['seconds']:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
