@@ -217,7 +217,7 @@ def _caption(runs: Sequence[Run], columns: Sequence[Column], lines: Sequence[Lin
     sentences = [f"Accuracy in percent, {_read(runs, rule)}: {over}, another n stands beside its number"]
     if seeds < 2:
         sentences = [f"Accuracy in percent, {_read(runs, rule)}: {over}"]
-    sentences += ["Views: " + "; ".join(f"{view.replace('_', ' ')}, the {VIEW_TEXT[view]}" for view in views)] if len(views) > 1 else []
+    sentences += ["Views: " + "; ".join(f"{view.replace('_', ' ')} ({VIEW_TEXT[view]})" for view in views)] if len(views) > 1 else []
     late = [view for view in views if runs and taken_late(runs, view, rule)]
     sentences += [f"Read after the last round, the only one with them: {', '.join(late).replace('_', ' ')}"] if late else []
     if any(column.averaged for column in columns):
