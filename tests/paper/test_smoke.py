@@ -44,6 +44,11 @@ def test_no_run_is_made_twice_and_a_second_command_makes_none(out: Path) -> None
     assert {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders} == stamps
 
 
+def test_stand_ins_are_decoded_beside_themselves(out: Path) -> None:
+    decoded = list((out / "stand-ins" / "cache" / "pictures").glob("*/pixels.bin"))
+    assert len(decoded) >= 4, "PACS, VLCS, OfficeHome and CelebA"
+
+
 def test_a_table_of_the_paper_has_its_numbers_and_says_that_ours_are_of_stand_ins(out: Path) -> None:
     text = (out / "table2" / "table.md").read_text(encoding="utf-8")
     assert "generated stand-ins" in text.splitlines()[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from fedomg.core.errors import UserError
-from fedomg.data.catalogue import SOURCES, missing
+from fedomg.data.catalogue import FROM_FILES, SOURCES, missing
 from fedomg.experiment.config import Config, Table, flat, make_config
 from fedomg.experiment.jobs import Failure
 from fedomg.experiment.select import read_run
@@ -99,7 +99,7 @@ def _placed(config: Config, root: Path, scale: Scale) -> Config:
     table: Table = config.table()
     if SOURCES[config.dataset].needs_root:
         table["data"]["root"] = str(root)
-        if scale == "smoke":
+        if scale == "smoke" and SOURCES[config.dataset] in FROM_FILES:
             table["data"]["cache"] = str(root / "cache")
     table["model"]["weights"] = weights_place(config.model.name, config.model.weights, root)[0]
     return make_config(table)
