@@ -2,10 +2,10 @@
 
     python benchmarks/bench_federation.py [--rounds 12] [--model cnn --model resnet18] [--out FOLDER] [--json FILE]
 
-The contenders take turns round by round, in another order each time, on the same nodes and without evaluation. `echo`: Flower's FedAvg
-and the strategy FedOMG, with a client that sends back what it was sent, a little changed, and needs no torch. `step`: Flower's FedAvg
-with a client that reads a folder of images and takes one step on one of them in plain torch, and a round of fedomg, whose own
-client does the same. The median of the rounds after the first is printed. Every process that is started is ended.
+The contenders take turns round by round, each after each other equally often, on the same nodes and without evaluation. `echo`:
+Flower's FedAvg and the strategy FedOMG, with a client that sends back what it was sent, a little changed, and needs no torch. `step`:
+Flower's FedAvg with a client that reads a folder of images and takes one step on one of them in plain torch, and a round of fedomg,
+whose own client does the same. The median of the rounds after the first is printed. Every process that is started is ended.
 """
 
 from __future__ import annotations
