@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "federation"))
-from run import OWNERS, Federation, FederationError, until
+from run import OWNERS, Federation, FederationError, until, unwind_on_termination
 
 HERE = Path(__file__).parent.resolve()
 NODES = OWNERS[:3]
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where keys, images and logs are kept; a temporary folder by default")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
+    unwind_on_termination()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])  # for flower_rounds
     results = {}
     with ExitStack() as stack:

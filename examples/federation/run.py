@@ -201,6 +201,11 @@ def write_images(folder: Path, owners: Sequence[str] = OWNERS) -> None:
                 Image.fromarray(dataset.inputs[row].permute(1, 2, 0).numpy()).save(target / f"{row}.png")
 
 
+def unwind_on_termination() -> None:
+    """A process that is terminated would otherwise leave those that it has started."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/federation"))
@@ -209,6 +214,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that share the work of a node's clients")
     parser.add_argument("--patience", type=float, default=900.0, help="the most seconds for a run")
     asked = parser.parse_args()
+    unwind_on_termination()
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
